@@ -1,0 +1,98 @@
+# k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
+#   make test | asan | tsan | bench | tidy | install DESTDIR= PREFIX= | clean
+CC       ?= gcc
+BUILD    ?= build
+PREFIX   ?= /usr/local
+SANITIZE ?=
+OPTIMIZE ?= -O2 -g
+Q        := $(if $(V),,@)
+
+WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -ffp-contract=off -fno-math-errno \
+            -pthread -fPIE -fstack-protector-strong
+CPPFLAGS += -I.
+LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now
+LIBS     := -luring -lcjson -lnettle -lm
+# Sanitizers bring their own allocator and their own flags.
+ifeq ($(SANITIZE),)
+LIBS     += -ljemalloc
+CPPFLAGS += -DK3RING_JEMALLOC
+CPPFLAGS += -D_FORTIFY_SOURCE=2
+else
+CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
+LDFLAGS  += -fsanitize=$(SANITIZE)
+CPPFLAGS += -DK3RING_DEBUG -DK3RING_SANITIZED
+endif
+
+LIB_SRC  := $(wildcard core/base/*.c core/model/*.c core/exec/*.c io/*.c kernels/*.c cache/*.c planner/*.c)
+CLI_SRC  := $(wildcard core/cli/*.c)
+UNIT_SRC := $(wildcard tests/unit/*_test.c)
+TEST_SRC := $(wildcard tests/*_test.c)
+HELP_SRC := $(wildcard tests/support/*.c)
+BENCH_SRC := $(wildcard bench/*_bench.c)
+
+obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+LIB      := $(BUILD)/libk3ring.a
+CLI_LIB  := $(BUILD)/libcli.a
+UNIT     := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRC))
+TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
+BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
+CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
+
+all: $(BUILD)/k3ring
+
+$(BUILD)/k3ring: $(call obj,core/cli/main.c) $(CLI_LIB) $(LIB)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(LIB): $(call obj,$(LIB_SRC))
+	@echo "  AR   $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(CLI_LIB): $(call obj,$(filter-out core/cli/main.c,$(CLI_SRC)))
+	@echo "  AR   $@"
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/obj/kernels/avx2.o $(BUILD)/obj/kernels/avx2_%.o: CFLAGS += -mavx2 -mfma
+$(BUILD)/obj/kernels/avx512.o $(BUILD)/obj/kernels/avx512_%.o: CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC   $<"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call obj,$(HELP_SRC)) $(CLI_LIB) $(LIB)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
+
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call obj,$(HELP_SRC)) $(CLI_LIB) $(LIB)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+tests: $(UNIT) $(TESTS) $(BUILD)/k3ring
+
+test: tests
+	$(Q)BUILD=$(BUILD) CC="$(CC)" sh tests/run.sh $(UNIT) $(TESTS)
+
+asan:
+	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/asan SANITIZE=address,undefined OPTIMIZE="-O1 -g"
+
+tsan:
+	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/tsan SANITIZE=thread OPTIMIZE="-O1 -g"
+
+bench: $(BENCHES) $(BUILD)/k3ring
+	$(Q)BUILD=$(BUILD) sh bench/run.sh
+
+install: $(BUILD)/k3ring
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BUILD)/k3ring $(DESTDIR)$(PREFIX)/bin/k3ring
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+.PHONY: all tests test asan tsan bench install clean
+.SECONDARY:

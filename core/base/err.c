@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char message[ERR_MESSAGE_BYTES];
+
+int err_set(int code, const char *format, ...)
+{
+    if (message[0] == '\0') {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(message, sizeof message, format, args);
+        va_end(args);
+    }
+    return code;
+}
+
+const char *err_message(void)
+{
+    return message;
+}
+
+void err_clear(void)
+{
+    message[0] = '\0';
+}
+
+int err_exit_status(int code)
+{
+    switch (code) {
+#define X(name, value, status, meaning) \
+    case name:                          \
+        return status;
+        ERR_LIST(X)
+#undef X
+    default:
+        return code < 0 ? 1 : 0;
+    }
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+/* A thin layer over cJSON for hostile text: bounded depth, duplicate keys refused, integers
+ * exact (digits only: 1e3, 128.0 and values above 2^53 are not integers here). */
+
+#include <cjson/cJSON.h>
+
+#include "core/base/base.h"
+
+#define JSON_DEPTH_MAX 32
+
+/* Parses exactly size_bytes (trailing white space allowed, anything else refused). With
+ * integers_only, any fraction, exponent or sign of a number is refused.
+ * Returns NULL with ERR_MODEL set: what, at which byte of name. Free with cJSON_Delete. */
+cJSON *json_parse(const char *text, size_t size_bytes, const char *name, bool integers_only);
+
+/* False when any object of the tree holds a key twice; *key then names it. */
+bool json_keys_unique(const cJSON *tree, const char **key);
+
+/* True when item is a whole number in [0, 2^53]. */
+bool json_u64(const cJSON *item, uint64_t *value);
+
+#endif
