@@ -11,6 +11,7 @@ struct io_file {
     uint64_t size_bytes;  /* at open */
     bool direct;          /* O_DIRECT is really in force */
     uint32_t alignment;   /* what the file system asks of offsets and memory; <= PAGE_BYTES */
+    int64_t mtime_ns;     /* at open */
     char *path;           /* owned */
 };
 

@@ -76,7 +76,7 @@ struct io;
  * old kernel, locked memory) this returns ERR_RUN with cause and cure; the caller may then open
  * IO_PREAD and say so. */
 int io_open(struct io **out, const struct io_options *options, const struct io_files *files);
-void io_close(struct io *io); /* drains what is in flight first; NULL is fine */
+void io_close(struct io *io); /* drains what is in flight, without done(); NULL is fine */
 
 /* Registers memory as buffer `slot` (< buffer_count) for fixed reads. Returns 0, or a negative
  * errno when the kernel refuses; then the caller reads with IO_NO_BUFFER. Backends without the

@@ -13,6 +13,7 @@
 
 /* Parses exactly size_bytes (trailing white space allowed, anything else refused). With
  * integers_only, any fraction, exponent or sign of a number is refused.
+ * A key twice in one object is refused as well.
  * Returns NULL with ERR_MODEL set: what, at which byte of name. Free with cJSON_Delete. */
 cJSON *json_parse(const char *text, size_t size_bytes, const char *name, bool integers_only);
 

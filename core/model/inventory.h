@@ -41,7 +41,7 @@ struct tensor_spec {
     char name[TENSOR_NAME_BYTES];
     enum dtype dtype;
     uint32_t rank;          /* 1..3 */
-    uint64_t shape[3];
+    uint64_t shape[3];      /* entries from rank on are 1 */
     uint32_t layer;         /* or TENSOR_MODEL_LEVEL */
     enum tensor_id id;      /* T_COUNT for a tensor of an expert */
     uint32_t expert;        /* with id == T_COUNT */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+/* Small whole files and paths. The text lies in a mapping of its own, so that freeing it gives
+ * the memory back to the system at once. Any thread. */
+
+#include "core/base/base.h"
+
+struct file_text {
+    char *text;        /* followed by at least one NUL byte */
+    size_t size_bytes;
+};
+
+/* Reads a regular file of at most cap_bytes. Returns 0, ERR_MODEL when it is absent, not a
+ * regular file or longer than the cap, or ERR_IO / ERR_MEMORY. Free with file_text_free(). */
+int file_read(const char *path, uint64_t cap_bytes, struct file_text *out);
+void file_text_free(struct file_text *file); /* an empty struct is fine */
+
+/* True when path names something that can be reached, of any kind. */
+bool file_exists(const char *path);
+
+/* "dir/name" on the heap, without a second slash; NULL with ERR_MEMORY set. */
+char *path_join(const char *dir, const char *name);
+
+/* The part of path behind its last slash. */
+const char *path_name(const char *path);
+
+/* Reads exactly size_bytes at offset_bytes, retrying after signals and short reads.
+ * ERR_IO with path when the file ends before that or the system refuses. */
+int file_read_at(int fd, const char *path, uint64_t offset_bytes, void *target,
+                 size_t size_bytes);
+
+#endif

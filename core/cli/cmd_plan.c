@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* k3ring plan: EXPLAIN for a forward pass, from headers alone. */
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/cli/commands.h"
+#include "core/cli/engine_options.h"
+#include "core/cli/output.h"
+
+#include <cjson/cJSON.h>
+
+struct plan_cli {
+    struct engine_cli engine;
+    uint64_t prompt, gen;
+    const char *device_gbps, *compute_gbps;
+    bool json;
+};
+
+static const struct option_row rows[] = {
+    {"json", OPTION_FLAG, offsetof(struct plan_cli, json), NULL, 0, 0, NULL, NULL,
+     "the whole plan as one JSON document"},
+    {"prompt", OPTION_COUNT, offsetof(struct plan_cli, prompt), "3", 1, 1U << 30, NULL, "N",
+     "prompt tokens to plan for"},
+    {"gen", OPTION_COUNT, offsetof(struct plan_cli, gen), "16", 1, 1U << 30, NULL, "N",
+     "tokens to be made"},
+    {"device-gbps", OPTION_TEXT, offsetof(struct plan_cli, device_gbps), NULL, 0, 0, NULL, "X",
+     "read rate of the drive in 1e9 bytes per second; predicts time"},
+    {"compute-gbps", OPTION_TEXT, offsetof(struct plan_cli, compute_gbps), NULL, 0, 0, NULL, "X",
+     "weights the cores compute in 1e9 bytes per second; predicts time"},
+    ENGINE_OPTION_ROWS(struct plan_cli),
+};
+
+static const struct command command = {
+    "plan", "MODEL [--ram SIZE] [options]",
+    "Explains the compiled pass over MODEL: where the RAM goes, what is pinned and what is read.",
+    rows, countof(rows), 1, 1};
+
+/* Digits with an optional fraction: the same in every locale. */
+static int parse_rate(const char *name, const char *text, double *rate)
+{
+    uint64_t scaled;
+    *rate = 0;
+    if (text == NULL) {
+        return 0;
+    }
+    char unit[64];
+    snprintf(unit, sizeof unit, "%sG", text);
+    if (options_size(name, unit, &scaled) < 0 || scaled == 0) {
+        err_clear();
+        return err_set(ERR_USAGE, "--%s: '%s' is not a rate like 6.5", name, text);
+    }
+    *rate = (double)scaled / (double)GIB;
+    return 0;
+}
+
+static int print_plan(const struct plan *plan, const struct model *model,
+                      const struct plan_rates *rates, bool json)
+{
+    if (json) {
+        cJSON *root = plan_json(plan, model, rates);
+        char *text = root != NULL ? cJSON_Print(root) : NULL;
+        cJSON_Delete(root);
+        if (text == NULL) {
+            return err_set(ERR_MEMORY, "no memory for the plan's JSON");
+        }
+        puts(text);
+        cJSON_free(text);
+    } else {
+        static char text[16384];
+        plan_explain(plan, model, rates, text, sizeof text);
+        fputs(text, stdout);
+    }
+    return output_flush_stdout();
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct plan_cli cli = {0};
+    const char *dir;
+    bool help;
+    TRY(options_parse(&command, &cli, argc, argv, &dir, &help));
+    if (help) {
+        options_help(stdout, &command);
+        return output_flush_stdout();
+    }
+    struct plan_rates rates;
+    struct engine_options options;
+    TRY(parse_rate("device-gbps", cli.device_gbps, &rates.device_gbps));
+    TRY(parse_rate("compute-gbps", cli.compute_gbps, &rates.compute_gbps));
+    TRY(engine_cli_options(&cli.engine, (uint32_t)cli.prompt, cli.prompt + cli.gen, &options));
+    struct model *model;
+    struct plan *plan;
+    TRY(engine_plan(dir, &options, &model, &plan));
+    int rc = print_plan(plan, model, &rates, cli.json);
+    plan_free(plan);
+    model_close(model);
+    return rc;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* k3ring run: prompt ids in, greedy ids out. */
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/memory.h"
+#include "core/cli/commands.h"
+#include "core/cli/engine_options.h"
+#include "core/cli/output.h"
+#include "core/cli/progress.h"
+#include "core/cli/report.h"
+#include "core/cli/signals.h"
+
+struct run_cli {
+    struct engine_cli engine;
+    const char *ids, *stop, *json, *dump_logits;
+    uint64_t gen;
+};
+
+static const struct option_row rows[] = {
+    {"ids", OPTION_TEXT, offsetof(struct run_cli, ids), NULL, 0, 0, NULL, "LIST",
+     "prompt token ids, like 3,141,59 (required)"},
+    {"gen", OPTION_COUNT, offsetof(struct run_cli, gen), "16", 1, 1U << 30, NULL, "N",
+     "tokens to make; end ids are ignored unless --stop names them"},
+    {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
+     "ids that end the run once made"},
+    {"json", OPTION_TEXT, offsetof(struct run_cli, json), NULL, 0, 0, NULL, "FILE|-",
+     "write the report; with - it replaces the ids on standard output"},
+    {"dump-logits", OPTION_TEXT, offsetof(struct run_cli, dump_logits), NULL, 0, 0, NULL, "FILE",
+     "f32 logits of the last prompt position"},
+    ENGINE_OPTION_ROWS(struct run_cli),
+};
+
+static const struct command command = {
+    "run", "MODEL --ids LIST [options]",
+    "Runs MODEL, a checkpoint folder, on a prompt of token ids and prints the ids it makes.",
+    rows, countof(rows), 1, 1};
+
+static struct engine *running; /* for the signal handler only */
+
+static void on_signal(void)
+{
+    if (running != NULL) {
+        engine_interrupt(running);
+    }
+}
+
+struct run {
+    const struct run_cli *cli;
+    struct generate_request request;
+    struct generate_result result;
+    uint32_t *ids, *stop;
+    struct progress progress;
+    bool ids_on_stdout;
+    int dump_rc;
+};
+
+static void on_tick(void *ctx, const struct engine_progress *p)
+{
+    struct run *run = ctx;
+    char detail[64];
+    snprintf(detail, sizeof detail, "pass %u of %u", p->pass + 1, p->passes);
+    progress_show(&run->progress, p->done_bytes, p->planned_bytes, detail);
+}
+
+static void on_token(void *ctx, uint32_t step, uint32_t id)
+{
+    struct run *run = ctx;
+    progress_clear(&run->progress);
+    if (run->ids_on_stdout) {
+        printf(step == 0 ? "%u" : " %u", id);
+        fflush(stdout);
+    }
+}
+
+static int dump(const char *path, const float *logits, uint32_t count)
+{
+    struct output out;
+    TRY(output_open(&out, path));
+    fwrite(logits, sizeof *logits, count, out.file);
+    return output_commit(&out);
+}
+
+static void on_logits(void *ctx, uint32_t step, const float *logits)
+{
+    struct run *run = ctx;
+    if (step == 0 && run->cli->dump_logits != NULL) {
+        run->dump_rc = dump(run->cli->dump_logits, logits, engine_model(running)->config.vocab);
+    }
+}
+
+static int write_json(const struct run_report *report, const char *path)
+{
+    cJSON *root = report_json(report);
+    char *text = root != NULL ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    if (text == NULL) {
+        return err_set(ERR_MEMORY, "no memory for the report");
+    }
+    int rc = output_text(path, text);
+    cJSON_free(text);
+    if (rc == 0 && path[0] == '-' && path[1] == '\0') {
+        putchar('\n');
+        rc = output_flush_stdout();
+    }
+    return rc;
+}
+
+/* The report is written also when the run failed. */
+static int report(struct run *run, struct engine *e, int rc, uint64_t read_before)
+{
+    char failure[ERR_MESSAGE_BYTES];
+    struct run_report r = {.engine = e, .request = &run->request, .result = &run->result,
+                           .storage_read_bytes = memory_storage_read_bytes() - read_before};
+    engine_stats(e, &r.stats);
+    engine_facts(e, &r.facts);
+    snprintf(failure, sizeof failure, "%s", err_message());
+    r.error = rc < 0 ? failure : NULL;
+    if (run->cli->json != NULL) {
+        int json_rc = write_json(&r, run->cli->json);
+        rc = rc < 0 ? rc : json_rc;
+    }
+    if (!run->cli->engine.quiet && rc == 0) {
+        report_print(&r);
+    }
+    return rc;
+}
+
+static int run_engine(struct run *run, struct engine *e)
+{
+    uint64_t read_before = memory_storage_read_bytes();
+    engine_on_tick(e, on_tick, run);
+    int rc = generate(e, &run->request, &run->result);
+    progress_clear(&run->progress);
+    if (run->ids_on_stdout && run->result.count > 0) {
+        putchar('\n');
+    }
+    int out_rc = output_flush_stdout();
+    rc = rc < 0 ? rc : run->dump_rc < 0 ? run->dump_rc : out_rc;
+    return report(run, e, rc, read_before);
+}
+
+static int prepare(struct run *run, const struct run_cli *cli)
+{
+    if (cli->ids == NULL) {
+        return err_set(ERR_USAGE, "run: --ids is required, like --ids 3,141,59");
+    }
+    TRY(options_ids("ids", cli->ids, &run->ids, &run->request.id_count));
+    if (cli->stop != NULL) {
+        TRY(options_ids("stop", cli->stop, &run->stop, &run->request.stop_count));
+    }
+    run->request.ids = run->ids;
+    run->request.stop = run->stop;
+    run->request.gen = (uint32_t)cli->gen;
+    run->request.on_logits = on_logits;
+    run->request.on_token = on_token;
+    run->request.ctx = run;
+    run->result.ids = malloc(cli->gen * sizeof *run->result.ids);
+    run->ids_on_stdout = cli->json == NULL || !(cli->json[0] == '-' && cli->json[1] == '\0');
+    return run->result.ids != NULL ? 0 : err_set(ERR_MEMORY, "no memory for %llu ids",
+                                                 (unsigned long long)cli->gen);
+}
+
+static int open_and_run(struct run *run, const char *model)
+{
+    const struct run_cli *cli = run->cli;
+    struct engine_options options;
+    uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
+    TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
+    progress_begin(&run->progress, "opening", cli->engine.quiet);
+    progress_show(&run->progress, 0, 0, model);
+    struct engine *e = NULL;
+    int rc = engine_open(&e, model, &options);
+    progress_clear(&run->progress);
+    if (rc < 0) {
+        return rc;
+    }
+    running = e;
+    signals_catch(on_signal);
+    progress_begin(&run->progress, "reading", cli->engine.quiet);
+    rc = run_engine(run, e);
+    running = NULL;
+    engine_close(e);
+    return rc;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct run_cli cli = {0};
+    const char *model;
+    bool help;
+    TRY(options_parse(&command, &cli, argc, argv, &model, &help));
+    if (help) {
+        options_help(stdout, &command);
+        return output_flush_stdout();
+    }
+    struct run run = {.cli = &cli};
+    int rc = prepare(&run, &cli);
+    if (rc >= 0) {
+        rc = open_and_run(&run, model);
+    }
+    free(run.ids);
+    free(run.stop);
+    free(run.result.ids);
+    return rc;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/engine_options.h"
+
+#include "cache/policy.h"
+#include "core/base/err.h"
+
+void engine_cli_note(const char *line)
+{
+    fprintf(stderr, "k3ring: %s\n", line);
+}
+
+/* Choice indices are in the order of the table's words. */
+static const char *policy_name(uint64_t choice)
+{
+    static const char *const names[] = {"arc", "lar", "arc-global", "lru", "lfu", "none"};
+    return names[choice];
+}
+
+int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,
+                       struct engine_options *options)
+{
+    static const enum isa isas[] = {ISA_AUTO, ISA_SCALAR, ISA_AVX2, ISA_AVX512};
+    static const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM};
+    if (cli->io_size % PAGE_BYTES != 0) {
+        return err_set(ERR_USAGE, "--io-size: %llu is not a multiple of 4096",
+                       (unsigned long long)cli->io_size);
+    }
+    if (positions > UINT32_MAX) {
+        return err_set(ERR_USAGE, "the prompt and --gen together exceed 2^32 positions");
+    }
+    if (cli->context != OPTION_AUTO && cli->context < positions) {
+        return err_set(ERR_FIT, "--context %llu is less than the %llu positions of the prompt and "
+                       "--gen; give --context %llu or a smaller --gen",
+                       (unsigned long long)cli->context, (unsigned long long)positions,
+                       (unsigned long long)positions);
+    }
+    *options = (struct engine_options){
+        .ram_bytes = cli->ram,
+        .io_depth = (uint32_t)cli->io_depth,
+        .io_size_bytes = cli->io_size,
+        .policy = policy_name(cli->policy),
+        .threads = cli->threads == OPTION_AUTO ? 0 : (uint32_t)cli->threads,
+        .isa = isas[cli->isa],
+        .io = engines[cli->io],
+        .sim = {.seed = cli->sim_seed, .threads = true},
+        .context = (uint32_t)(cli->context == OPTION_AUTO ? positions : cli->context),
+        .chunk = cli->chunk,
+        .pin_bytes = cli->pin.bytes,
+        .pin_percent = cli->pin.percent,
+        .expert_slots = cli->slots,
+        .tile_bytes = cli->tile,
+        .prompt_tokens = prompt_tokens,
+        .note = cli->quiet ? NULL : engine_cli_note,
+    };
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_ENGINE_OPTIONS_H
+#define CLI_ENGINE_OPTIONS_H
+
+/* The options of every command that opens an engine or a plan, as rows for its table. */
+
+#include "core/cli/options.h"
+#include "core/exec/engine.h"
+
+struct engine_cli {
+    uint64_t ram, io_depth, io_size, policy, threads, isa, io, context, chunk, slots, tile;
+    struct option_share pin;
+    uint64_t sim_seed;
+    bool quiet;
+};
+
+#define ENGINE_POLICIES "arc|lar|arc-global|lru|lfu|none"
+
+/* type: the command's struct, with a member `engine` of struct engine_cli. */
+#define ENGINE_OPTION_ROWS(type)                                                                  \
+    {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 16 * MIB, UINT64_MAX / 4, "auto",     \
+     "SIZE|auto", "hard ceiling of resident memory"},                                              \
+    {"io-depth", OPTION_COUNT, offsetof(type, engine.io_depth), "8", 1, 1024, NULL, "N",           \
+     "reads in flight"},                                                                           \
+    {"io-size", OPTION_SIZE, offsetof(type, engine.io_size), "4M", 4096, 1 * GIB, NULL, "SIZE",    \
+     "largest read; lowered when depth x size exceeds the ring"},                                  \
+    {"cache-policy", OPTION_CHOICE, offsetof(type, engine.policy), "arc", 0, 0, ENGINE_POLICIES,   \
+     NULL, "which experts stay"},                                                                  \
+    {"threads", OPTION_COUNT, offsetof(type, engine.threads), "auto", 1, 1024, "auto", "N|auto",   \
+     "workers; the I/O thread is extra"},                                                          \
+    {"isa", OPTION_CHOICE, offsetof(type, engine.isa), "auto", 0, 0, "auto|scalar|avx2|avx512",    \
+     NULL, "instruction set of the kernels"},                                                      \
+    {"io", OPTION_CHOICE, offsetof(type, engine.io), "uring", 0, 0, "uring|pread|sim", NULL,       \
+     "reading backend; sim is the seeded simulator of the tests"},                                 \
+    {"context", OPTION_COUNT, offsetof(type, engine.context), "auto", 1, UINT32_MAX, "auto",       \
+     "N|auto", "positions to reserve state for"},                                                  \
+    {"chunk", OPTION_COUNT, offsetof(type, engine.chunk), "auto", 1, 4096, "auto", "N|auto",       \
+     "prompt tokens per pass"},                                                                    \
+    {"pin", OPTION_SHARE, offsetof(type, engine.pin), "auto", 0, UINT64_MAX / 4, "all|auto",       \
+     "SIZE|N%|all|auto", "weights kept resident, spread over the walk"},                           \
+    {"expert-slots", OPTION_COUNT, offsetof(type, engine.slots), "auto", 0, UINT32_MAX,            \
+     "all|auto", "N|all|auto", "expert cache, in slots beyond the working ones"},                  \
+    {"tile", OPTION_SIZE, offsetof(type, engine.tile), "auto", 4096, 16 * MIB, "auto",             \
+     "SIZE|auto", "rows of a matrix read and computed together"},                                  \
+    {"sim-seed", OPTION_COUNT, offsetof(type, engine.sim_seed), "1", 0, UINT64_MAX, NULL, "N",     \
+     "order and delays of --io sim"},                                                              \
+    {"quiet", OPTION_FLAG, offsetof(type, engine.quiet), NULL, 0, 0, NULL, NULL,                   \
+     "no talk on stderr but errors"}
+
+/* Fills options for a prompt of prompt_tokens that will reach `positions` positions. */
+int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,
+                       struct engine_options *options);
+
+/* A line of talk on stderr; the note function of engine options. */
+void engine_cli_note(const char *line);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* k3ring: the subcommand table. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/cli/commands.h"
+#include "core/cli/options.h"
+#include "core/cli/signals.h"
+
+const char *const k3ring_version = "0.1.0";
+
+struct subcommand {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+};
+
+static const struct subcommand subcommands[] = {
+    {"run", cmd_run, "run a model: token ids in, token ids out"},
+    {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
+    {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
+};
+
+static void print_usage(FILE *out)
+{
+    fprintf(out, "usage: k3ring COMMAND ...\n\n");
+    for (size_t i = 0; i < countof(subcommands); i++) {
+        fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
+    }
+    fprintf(out, "\n`k3ring COMMAND --help` lists a command's options. A first run:\n"
+                 "  k3ring synth tiny && k3ring run tiny --ids 3,141,59,26,53,58,97,93\n\n"
+                 "exit status: 0 ok, 1 run failed, 2 usage, 3 model refused, 4 does not fit,\n"
+                 "  5 benchmark verdict invalid, 130 interrupted, 143 terminated\n");
+}
+
+static int unknown_command(const char *typed)
+{
+    const char *near = options_nearest(typed, &subcommands[0].name, countof(subcommands),
+                                       sizeof subcommands[0]);
+    fprintf(stderr, "k3ring: there is no command '%s'%s%s%s; `k3ring --help` lists them\n", typed,
+            near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+            near != NULL ? "?)" : "");
+    return err_exit_status(ERR_USAGE);
+}
+
+static int finish(int rc)
+{
+    if (rc < 0) {
+        fprintf(stderr, "k3ring: %s\n", err_message());
+    }
+    int signal_number = signals_caught();
+    return signal_number != 0 ? 128 + signal_number : err_exit_status(rc);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes a write error with a message */
+    if (argc < 2) {
+        print_usage(stderr);
+        return err_exit_status(ERR_USAGE);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("k3ring %s\n", k3ring_version);
+        return 0;
+    }
+    for (size_t i = 0; i < countof(subcommands); i++) {
+        if (strcmp(argv[1], subcommands[i].name) == 0) {
+            return finish(subcommands[i].run(argc - 1, argv + 1));
+        }
+    }
+    return unknown_command(argv[1]);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/output.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+
+static int refuse(const char *path, const char *what)
+{
+    return err_set(ERR_OUTPUT, "%s: %s: %s", path, what, strerror(errno));
+}
+
+int output_open(struct output *out, const char *path)
+{
+    struct stat st;
+    *out = (struct output){.path = path};
+    if (strcmp(path, "-") == 0) {
+        out->file = stdout;
+        out->direct = true;
+        return 0;
+    }
+    out->direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (out->direct) {
+        out->file = fopen(path, "we");
+        return out->file != NULL ? 0 : refuse(path, "cannot be opened for writing");
+    }
+    if (asprintf(&out->temporary, "%s.tmp.%ld", path, (long)getpid()) < 0) {
+        out->temporary = NULL;
+        return err_set(ERR_MEMORY, "no memory for a file name");
+    }
+    out->file = fopen(out->temporary, "wxe");
+    if (out->file == NULL) {
+        int rc = refuse(path, "cannot be written");
+        free(out->temporary);
+        out->temporary = NULL;
+        return rc;
+    }
+    return 0;
+}
+
+void output_abandon(struct output *out)
+{
+    if (out->file != NULL && out->file != stdout) {
+        fclose(out->file);
+    }
+    if (out->temporary != NULL) {
+        unlink(out->temporary);
+        free(out->temporary);
+    }
+    *out = (struct output){0};
+}
+
+int output_commit(struct output *out)
+{
+    bool bad = fflush(out->file) != 0 || ferror(out->file) != 0;
+    if (!bad && out->temporary != NULL) {
+        bad = fsync(fileno(out->file)) != 0 && errno != EINVAL;
+    }
+    if (!bad && out->file != stdout) {
+        bad = fclose(out->file) != 0;
+        out->file = NULL;
+    }
+    if (!bad && out->temporary != NULL) {
+        bad = rename(out->temporary, out->path) != 0;
+    }
+    int rc = bad ? refuse(strcmp(out->path, "-") == 0 ? "standard output" : out->path,
+                          "cannot be written") : 0;
+    if (!bad) {
+        free(out->temporary);
+        out->temporary = NULL;
+    }
+    output_abandon(out);
+    return rc;
+}
+
+int output_text(const char *path, const char *text)
+{
+    struct output out;
+    TRY(output_open(&out, path));
+    fputs(text, out.file);
+    return output_commit(&out);
+}
+
+int output_flush_stdout(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return refuse("standard output", "cannot be written");
+    }
+    return 0;
+}

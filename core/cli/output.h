@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+/* Files that appear whole or not at all: written under a temporary name beside the target, flushed
+ * to the drive's queue, then renamed. */
+
+#include <stdio.h>
+
+#include "core/base/base.h"
+
+struct output {
+    FILE *file;
+    const char *path; /* the caller's */
+    char *temporary;
+    bool direct;      /* "-" or something that is no regular file: written in place */
+};
+
+/* ERR_OUTPUT names the path and the cause. */
+int output_open(struct output *out, const char *path);
+/* Ends the file: renamed when everything was written, removed when not. */
+int output_commit(struct output *out);
+void output_abandon(struct output *out);
+
+/* text as a whole file at path ("-": standard output). */
+int output_text(const char *path, const char *text);
+
+/* Flushes standard output and reports what was lost. */
+int output_flush_stdout(void);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/report.h"
+
+#include <stdio.h>
+
+#include "core/base/memory.h"
+
+static const char *const class_names[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
+static const char *const cause_names[STALL_CAUSES] = {"trunk", "experts", "embed",
+                                                      "head", "slab_pages", "compute"};
+
+static void number(cJSON *object, const char *name, uint64_t value)
+{
+    cJSON_AddNumberToObject(object, name, (double)value);
+}
+
+static void add_ids(cJSON *root, const char *name, const uint32_t *ids, uint32_t count)
+{
+    cJSON *array = cJSON_AddArrayToObject(root, name);
+    for (uint32_t i = 0; i < count; i++) {
+        cJSON_AddItemToArray(array, cJSON_CreateNumber(ids[i]));
+    }
+}
+
+static void add_reads(cJSON *root, const struct run_report *r)
+{
+    cJSON *reads = cJSON_AddObjectToObject(root, "reads");
+    uint64_t bytes = 0;
+    uint64_t requests = 0;
+    for (int i = 0; i < READ_CLASSES; i++) {
+        const struct engine_class_stats *s = &r->stats.class[i];
+        cJSON *class = cJSON_AddObjectToObject(reads, class_names[i]);
+        number(class, "bytes", s->bytes);
+        number(class, "payload_bytes", s->payload_bytes);
+        number(class, "requests", s->requests);
+        bytes += s->bytes;
+        requests += s->requests;
+    }
+    number(reads, "bytes", bytes);
+    number(reads, "requests", requests);
+    number(reads, "bytes_discarded", r->stats.discarded_bytes);
+    number(reads, "bytes_at_open", r->stats.open_bytes);
+    number(reads, "storage_read_bytes", r->storage_read_bytes);
+    number(reads, "in_flight_max", r->stats.io.in_flight_max);
+    number(reads, "short_reads", r->stats.io.short_reads);
+    number(reads, "retries", r->stats.io.retries);
+    number(reads, "submits", r->stats.io.submits);
+}
+
+static void add_cache(cJSON *root, const struct run_report *r)
+{
+    cJSON *cache = cJSON_AddObjectToObject(root, "cache");
+    cJSON_AddStringToObject(cache, "policy", r->facts.policy);
+    number(cache, "slots", engine_plan_of(r->engine)->cache_slots);
+    number(cache, "working_slots", engine_plan_of(r->engine)->working_slots);
+    number(cache, "demands", r->stats.cache_demands);
+    number(cache, "hits", r->stats.cache_hits);
+    number(cache, "misses", r->stats.cache_misses);
+    number(cache, "evictions", r->stats.cache_evictions);
+}
+
+static void add_times(cJSON *root, const struct run_report *r)
+{
+    const struct generate_result *g = r->result;
+    cJSON *times = cJSON_AddObjectToObject(root, "seconds_per_token");
+    cJSON_AddNumberToObject(times, "first", (double)g->first_ns / 1e9);
+    if (g->count > 1) {
+        cJSON_AddNumberToObject(times, "rest", (double)g->rest_ns / 1e9 / (g->count - 1));
+    } else {
+        cJSON_AddNullToObject(times, "rest");
+    }
+    cJSON *stalls = cJSON_AddObjectToObject(root, "stall_seconds");
+    for (int i = 0; i < STALL_CAUSES; i++) {
+        cJSON_AddNumberToObject(stalls, cause_names[i], (double)r->stats.stall_ns[i] / 1e9);
+    }
+}
+
+static void add_settings(cJSON *root, const struct run_report *r)
+{
+    const struct plan *p = engine_plan_of(r->engine);
+    const struct engine_facts *f = &r->facts;
+    cJSON *s = cJSON_AddObjectToObject(root, "settings");
+    number(s, "ram_bytes", f->ram_bytes);
+    cJSON_AddStringToObject(s, "isa", f->isa);
+    number(s, "threads", f->threads);
+    cJSON_AddStringToObject(s, "io", f->io_engine);
+    cJSON_AddStringToObject(s, "io_features", f->io_features);
+    number(s, "io_depth", p->request.io_depth);
+    number(s, "io_size", p->io_size_bytes);
+    cJSON_AddBoolToObject(s, "fixed_buffers", f->fixed_buffers);
+    number(s, "direct_files", f->direct_files);
+    number(s, "files", f->files);
+    number(s, "alignment", PAGE_BYTES);
+    number(s, "tile", p->tile_bytes);
+    number(s, "chunk", p->chunk);
+    number(s, "context", p->request.context);
+    number(s, "slab_bytes", f->slab_mapped_bytes);
+    number(s, "slab_huge_bytes", f->slab_huge_bytes);
+}
+
+cJSON *report_json(const struct run_report *r)
+{
+    cJSON *root = cJSON_CreateObject();
+    char hash[65];
+    if (root == NULL) {
+        return NULL;
+    }
+    generate_hash_text(r->result->hash, hash);
+    add_ids(root, "prompt_ids", r->request->ids, r->request->id_count);
+    add_ids(root, "generated_ids", r->result->ids, r->result->count);
+    cJSON_AddStringToObject(root, "logits_hash", hash);
+    cJSON_AddStringToObject(root, "finish_reason", generate_finish_name(r->result->finish));
+    if (r->error != NULL) {
+        cJSON_AddStringToObject(root, "error", r->error);
+    }
+    number(root, "passes", r->stats.passes);
+    add_reads(root, r);
+    add_cache(root, r);
+    add_times(root, r);
+    number(root, "peak_rss_bytes", memory_status("VmHWM:"));
+    add_settings(root, r);
+    cJSON_AddItemToObject(root, "plan", plan_json(engine_plan_of(r->engine),
+                                                  engine_model(r->engine), NULL));
+    return root;
+}
+
+void report_print(const struct run_report *r)
+{
+    const struct plan *p = engine_plan_of(r->engine);
+    const struct engine_facts *f = &r->facts;
+    uint64_t bytes = 0;
+    uint64_t payload = 0;
+    for (int i = 0; i < READ_CLASSES; i++) {
+        bytes += r->stats.class[i].bytes;
+        payload += r->stats.class[i].payload_bytes;
+    }
+    fprintf(stderr, "k3ring: io=%s%s%s direct=%u/%u fixed=%s depth=%u x %llu KiB, isa=%s "
+            "threads=%u, slab %.1f MiB (%.0f%% huge)\n", f->io_engine,
+            f->io_features[0] != '\0' ? ":" : "", f->io_features, f->direct_files, f->files,
+            f->fixed_buffers ? "yes" : "no", p->request.io_depth,
+            (unsigned long long)(p->io_size_bytes / KIB), f->isa, f->threads,
+            (double)f->slab_mapped_bytes / (double)MIB,
+            f->slab_mapped_bytes > 0
+                ? 100.0 * (double)f->slab_huge_bytes / (double)f->slab_mapped_bytes : 0.0);
+    fprintf(stderr, "k3ring: read %.3f GB (%.3f GB of weights) in %llu requests, %llu in flight at "
+            "most; experts %llu hits of %llu; peak %.1f MiB of %.1f MiB\n", (double)bytes / 1e9,
+            (double)payload / 1e9, (unsigned long long)r->stats.io.requests,
+            (unsigned long long)r->stats.io.in_flight_max,
+            (unsigned long long)r->stats.cache_hits, (unsigned long long)r->stats.cache_demands,
+            (double)memory_status("VmHWM:") / (double)MIB, (double)f->ram_bytes / (double)MIB);
+    if (r->result->count > 1) {
+        fprintf(stderr, "k3ring: first token %.3f s, then %.3f s per token\n",
+                (double)r->result->first_ns / 1e9,
+                (double)r->result->rest_ns / 1e9 / (r->result->count - 1));
+    }
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+
+/* What a run did: the JSON document and the few lines for people. */
+
+#include <cjson/cJSON.h>
+
+#include "core/exec/generate.h"
+
+struct run_report {
+    struct engine *engine;
+    const struct generate_request *request;
+    const struct generate_result *result;
+    struct engine_stats stats;
+    struct engine_facts facts;
+    uint64_t storage_read_bytes; /* growth of read_bytes of /proc/self/io over the run */
+    const char *error;           /* message of a failed run, or NULL */
+};
+
+/* NULL when memory is refused. Free with cJSON_Delete. */
+cJSON *report_json(const struct run_report *r);
+void report_print(const struct run_report *r);
+
+#endif

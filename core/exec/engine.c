@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing: model, plan, slab, cache, files, resident tensors, threads; and the
+ * figures a report is made of. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/memory.h"
+#include "core/exec/exec_priv.h"
+
+#ifdef K3RING_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+/* Code, libraries, thread stacks, the allocator's own pages, JSON while opening. */
+#define RESERVE_BYTES (14 * MIB)
+#define RESERVE_THREAD_BYTES (256 * KIB)
+#define PIN_SLICE_BYTES (256 * MIB)
+#define RAM_AUTO_SHARE_PERCENT 90U
+
+void engine_fail(struct engine *e, int code, const char *text)
+{
+    pthread_mutex_lock(&e->error_lock);
+    if (atomic_load(&e->error) == 0) {
+        snprintf(e->error_text, sizeof e->error_text, "%s", text);
+        atomic_store(&e->error, code);
+    }
+    pthread_mutex_unlock(&e->error_lock);
+    gate_notify(&e->pass_gate, 1);
+    gate_notify(&e->work_gate, (int)e->worker_count);
+    if (e->io != NULL) {
+        io_wake(e->io);
+    }
+}
+
+static int decide_ram(const struct engine_options *o, uint64_t *ram)
+{
+    const char *why;
+    uint64_t available = memory_available(&why) + memory_status("VmRSS:");
+    *ram = o->ram_bytes;
+    if (o->ram_bytes == ENGINE_RAM_AUTO) {
+        *ram = available / 100 * RAM_AUTO_SHARE_PERCENT;
+    }
+    return 0;
+}
+
+/* A plan that this machine cannot hold is refused before anything is taken. */
+static int check_available(const struct plan *plan)
+{
+    const char *why;
+    uint64_t available = memory_available(&why) + memory_status("VmRSS:");
+    if (plan->account.total > available) {
+        return err_set(ERR_FIT, "the plan takes %llu bytes (%.2f GiB) but only %llu (%.2f GiB) "
+                       "can be had (%s); give --ram %lluM or free memory",
+                       (unsigned long long)plan->account.total,
+                       (double)plan->account.total / (double)GIB, (unsigned long long)available,
+                       (double)available / (double)GIB, why,
+                       (unsigned long long)(available / 100 * RAM_AUTO_SHARE_PERCENT / MIB));
+    }
+    return 0;
+}
+
+static struct policy_shape shape_of(const struct model_config *c, uint32_t slots)
+{
+    uint32_t moe = c->layers > c->first_dense ? c->layers - c->first_dense : 0;
+    return (struct policy_shape){.layers = moe, .experts = c->experts,
+                                 .per_token = c->experts_per_token, .slots = slots};
+}
+
+static uint32_t worker_count(const struct engine_options *o)
+{
+    return o->threads > 0 ? o->threads : memory_processors();
+}
+
+static int make_plan(const struct engine_options *o, const struct model *model,
+                     struct plan **plan)
+{
+    const struct model_config *c = &model->config;
+    uint32_t chunk = (uint32_t)min_u64(o->chunk, min_u64(o->prompt_tokens, 512));
+    struct policy_shape none = shape_of(c, 0);
+    struct policy_shape all = shape_of(c, none.layers * c->experts);
+    uint64_t base = none.layers > 0 ? cache_bytes(&none, chunk) : 0;
+    uint64_t full = none.layers > 0 ? cache_bytes(&all, chunk) : 0;
+    struct plan_request r = {
+        .io_size_bytes = o->io_size_bytes,
+        .io_depth = o->io_depth,
+        .workers = worker_count(o),
+        .tile_bytes = o->tile_bytes,
+        .pin_bytes = o->pin_bytes,
+        .pin_percent = o->pin_percent,
+        .expert_slots = o->expert_slots,
+        .context = o->context,
+        .chunk = o->chunk,
+        .prompt_tokens = o->prompt_tokens,
+        .index_bytes = model_resident_bytes(model),
+        .cache_base_bytes = base,
+        .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
+        .reserve_bytes = RESERVE_BYTES + (worker_count(o) + 3) * RESERVE_THREAD_BYTES,
+        .pin_slice_bytes = PIN_SLICE_BYTES,
+    };
+    TRY(decide_ram(o, &r.ram_bytes));
+    if (o->context > c->context_max) {
+        return err_set(ERR_FIT, "--context %u exceeds the model's %u positions", o->context,
+                       c->context_max);
+    }
+    return plan_build(model, &r, plan);
+}
+
+int engine_plan(const char *dir, const struct engine_options *o, struct model **model,
+                struct plan **plan)
+{
+    struct model_options mo = {.allow_holes = true, .note = o->note};
+    TRY(model_open(dir, &mo, model));
+    int rc = make_plan(o, *model, plan);
+    if (rc < 0) {
+        model_close(*model);
+        *model = NULL;
+    }
+    return rc;
+}
+
+static int open_slab(struct engine *e)
+{
+    const struct plan *p = e->plan;
+    struct slab_layout layout = {
+        .rows_bytes = p->account.rows,
+        .ring_bytes = p->ring_bytes,
+        .slot_bytes = p->slot_bytes,
+        .slot_count = p->working_slots + p->cache_slots,
+        .pin_bytes = p->pin_area_bytes,
+        .pin_slice_bytes = PIN_SLICE_BYTES,
+        .ring_entries = (uint32_t)min_u64(p->tile_count + 1ULL, p->ring_bytes / PAGE_BYTES + 1),
+    };
+    return slab_open(&e->slab, &layout);
+}
+
+static int open_cache(struct engine *e)
+{
+    struct policy_shape shape = shape_of(config_of(e), e->plan->cache_slots);
+    const struct policy_ops *ops = policy_find(e->options.policy);
+    if (ops == NULL) {
+        return err_set(ERR_USAGE, "no cache policy is called '%s'", e->options.policy);
+    }
+    return shape.layers > 0 ? cache_open(&e->cache, ops, &shape, e->plan->chunk) : 0;
+}
+
+static int open_files(struct engine *e)
+{
+    const char **paths = calloc(e->model->file_count, sizeof *paths);
+    uint64_t *sizes = calloc(e->model->file_count, sizeof *sizes);
+    int rc = ERR_MEMORY;
+    if (paths != NULL && sizes != NULL) {
+        for (uint32_t i = 0; i < e->model->file_count; i++) {
+            paths[i] = e->model->files[i].path;
+            sizes[i] = e->model->files[i].size_bytes;
+        }
+        rc = io_files_open(&e->files, paths, sizes, e->model->file_count);
+    }
+    free(paths);
+    free(sizes);
+    return rc;
+}
+
+/* Everything a pass writes to, once. */
+static int open_memory(struct engine *e)
+{
+    const struct plan *p = e->plan;
+    const struct model_config *c = config_of(e);
+    uint32_t k = c->experts_per_token;
+    uint64_t uses = (uint64_t)p->chunk * k;
+    e->arena = aligned_alloc(64, align_up(p->activations.size_bytes, 64));
+    e->head_x = malloc(c->hidden * sizeof(float));
+    e->logits = malloc(c->vocab * sizeof(float));
+    e->ids = malloc(p->chunk * sizeof *e->ids);
+    e->route_ids = malloc(uses * sizeof *e->route_ids);
+    e->layer_max = calloc(c->layers, sizeof(float));
+    e->trace_ids = calloc((size_t)c->layers * k, sizeof *e->trace_ids);
+    e->trace_weights = calloc((size_t)c->layers * k, sizeof(float));
+    e->batch.run = calloc(min_u64(c->experts, uses), sizeof *e->batch.run);
+    e->batch.use = calloc(uses, sizeof *e->batch.use);
+    e->batch.use_at = calloc(c->experts, sizeof *e->batch.use_at);
+    if (e->arena == NULL || e->head_x == NULL || e->logits == NULL || e->ids == NULL ||
+        e->route_ids == NULL || e->layer_max == NULL || e->trace_ids == NULL ||
+        e->trace_weights == NULL || e->batch.run == NULL || e->batch.use == NULL ||
+        e->batch.use_at == NULL) {
+        return err_set(ERR_MEMORY, "no memory for activations");
+    }
+    return 0;
+}
+
+static void *pin_main(void *argument)
+{
+    struct engine *e = argument;
+    for (uint32_t i = 0; i < slab_slice_count(e->slab) && !atomic_load(&e->io_stop); i++) {
+        if (!slab_slice(e->slab, i)->pins) {
+            continue;
+        }
+        if (slab_populate_pins(e->slab, i) < 0) {
+            engine_fail(e, ERR_MEMORY, err_message());
+            break;
+        }
+        io_wake(e->io);
+    }
+    return NULL;
+}
+
+static int start_threads(struct engine *e)
+{
+    if (e->options.stepped) {
+        return fetch_open_ring(e);
+    }
+    if (pthread_create(&e->io_thread, NULL, fetch_thread, e) != 0) {
+        return err_set(ERR_MEMORY, "the system refused the I/O thread");
+    }
+    e->io_started = true;
+    while (atomic_load(&e->io_ready) < e->worker_count + 1) {
+        gate_wait(&e->pass_gate, gate_enter(&e->pass_gate), 1000000);
+    }
+    if (atomic_load(&e->error) != 0) {
+        return err_set(atomic_load(&e->error), "%s", e->error_text);
+    }
+    if (e->plan->pin_area_bytes > 0 && pthread_create(&e->pin_thread, NULL, pin_main, e) == 0) {
+        e->pin_started = true;
+    } else if (e->plan->pin_area_bytes > 0) {
+        return err_set(ERR_MEMORY, "the system refused the pin thread");
+    }
+    return 0;
+}
+
+/* What opening allocated and freed goes back to the system: it is not part of the account. */
+static void purge_allocator(void)
+{
+#ifdef K3RING_JEMALLOC
+    char name[64];
+    snprintf(name, sizeof name, "arena.%u.purge", MALLCTL_ARENAS_ALL);
+    mallctl(name, NULL, NULL, NULL, 0);
+#endif
+}
+
+static int open_all(struct engine *e, const char *dir)
+{
+    struct model_options mo = {.note = e->options.note};
+    e->kernels = kernels_select(e->options.isa);
+    if (e->kernels == NULL) {
+        return err_set(ERR_USAGE, "this processor lacks the instruction set asked for; "
+                       "use --isa auto");
+    }
+    kernels_thread_init();
+    TRY(model_open(dir, &mo, &e->model));
+    purge_allocator();
+    TRY(make_plan(&e->options, e->model, &e->plan));
+    TRY(check_available(e->plan));
+    TRY(open_files(e));
+    TRY(resident_load(e));
+    purge_allocator();
+    TRY(open_memory(e));
+    TRY(state_open(e));
+    TRY(open_slab(e));
+    TRY(open_cache(e));
+    TRY(run_init(e));
+    TRY(fetch_init(e));
+    TRY(workers_start(e));
+    TRY(start_threads(e));
+    purge_allocator();
+    return 0;
+}
+
+int engine_open(struct engine **out, const char *dir, const struct engine_options *options)
+{
+    struct engine *e = aligned_alloc(64, align_up(sizeof *e, 64));
+    if (e == NULL) {
+        return err_set(ERR_MEMORY, "no memory for an engine");
+    }
+    memset(e, 0, sizeof *e);
+    e->options = *options;
+    e->worker_count = worker_count(options);
+    e->rng = rng_seed(options->sim.seed);
+    e->caller_allocated = thread_allocated();
+    pthread_mutex_init(&e->error_lock, NULL);
+    int rc = open_all(e, dir);
+    if (rc < 0) {
+        engine_close(e);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+static void stop_threads(struct engine *e)
+{
+    atomic_store(&e->io_stop, 1);
+    workers_stop(e);
+    if (e->pin_started) {
+        pthread_join(e->pin_thread, NULL);
+    }
+    if (e->io_started) {
+        if (e->io != NULL) {
+            io_wake(e->io);
+        }
+        pthread_join(e->io_thread, NULL);
+    } else {
+        fetch_close_ring(e);
+    }
+}
+
+void engine_close(struct engine *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    stop_threads(e);
+    run_fini(e);
+    fetch_fini(e);
+    cache_close(e->cache);
+    slab_close(e->slab);
+    state_close(e);
+    io_files_close(&e->files);
+    free(e->small);
+    free(e->small_block);
+    free(e->arena);
+    free(e->head_x);
+    free(e->logits);
+    free(e->ids);
+    free(e->route_ids);
+    free(e->layer_max);
+    free(e->trace_ids);
+    free(e->trace_weights);
+    free(e->batch.run);
+    free(e->batch.use);
+    free(e->batch.use_at);
+    plan_free(e->plan);
+    model_close(e->model);
+    pthread_mutex_destroy(&e->error_lock);
+    free(e);
+}
+
+const struct plan *engine_plan_of(const struct engine *e)
+{
+    return e->plan;
+}
+
+const struct model *engine_model(const struct engine *e)
+{
+    return e->model;
+}
+
+void engine_stats(struct engine *e, struct engine_stats *out)
+{
+    *out = (struct engine_stats){.open_bytes = e->open_bytes,
+                                 .discarded_bytes = e->discarded_bytes,
+                                 .cache_demands = e->cache_stats.demands,
+                                 .cache_hits = e->cache_stats.hits,
+                                 .cache_misses = e->cache_stats.misses,
+                                 .cache_evictions = e->cache_stats.evictions,
+                                 .passes = e->passes_ever,
+                                 .positions = e->positions_made,
+                                 .io = e->io_stats};
+    for (int i = 0; i < READ_CLASSES; i++) {
+        out->class[i] = (struct engine_class_stats){
+            .requests = atomic_load(&e->class_requests[i]),
+            .bytes = atomic_load(&e->class_bytes[i]),
+            .payload_bytes = atomic_load(&e->class_payload[i])};
+    }
+    for (int cause = 0; cause < STALL_CAUSES; cause++) {
+        for (uint32_t i = 0; i < e->worker_count; i++) {
+            out->stall_ns[cause] += atomic_load(&e->workers[i].idle_ns[cause]);
+        }
+        out->stall_ns[cause] /= e->worker_count;
+    }
+}
+
+void engine_trace(const struct engine *e, struct engine_trace *out)
+{
+    *out = (struct engine_trace){.layer_max = e->layer_max, .route_ids = e->trace_ids,
+                                 .route_weights = e->trace_weights};
+}
+
+void engine_facts(const struct engine *e, struct engine_facts *out)
+{
+    struct slab_statement slab;
+    slab_state(e->slab, &slab);
+    *out = (struct engine_facts){
+        .isa = e->kernels->name,
+        .io_engine = io_engine_name(e->io),
+        .io_features = io_features(e->io),
+        .policy = e->options.policy,
+        .fixed_buffers = e->fetch.fixed,
+        .direct_files = e->files.direct_count,
+        .files = e->files.count,
+        .threads = e->worker_count,
+        .slab_mapped_bytes = slab.mapped_bytes,
+        .slab_huge_bytes = slab.huge_bytes,
+        .ram_bytes = e->plan->request.ram_bytes,
+    };
+}
+
+void engine_on_tick(struct engine *e, void (*tick)(void *ctx, const struct engine_progress *p),
+                    void *ctx)
+{
+    e->tick = tick;
+    e->tick_ctx = ctx;
+}
+
+void engine_interrupt(struct engine *e)
+{
+    atomic_store(&e->interrupted, 1);
+}
+
+bool engine_interrupted(const struct engine *e)
+{
+    return atomic_load(&e->interrupted) != 0;
+}
+
+int64_t engine_allocated_bytes(const struct engine *e)
+{
+    if (e->caller_allocated == NULL) {
+        return -1;
+    }
+    uint64_t sum = *e->caller_allocated;
+    sum += e->io_allocated != NULL ? *e->io_allocated : 0;
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        sum += e->workers[i].allocated != NULL ? *e->workers[i].allocated : 0;
+    }
+    return (int64_t)sum;
+}

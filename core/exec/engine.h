@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef EXEC_ENGINE_H
+#define EXEC_ENGINE_H
+
+/* The engine: an open model, a plan in force, a ring with its I/O thread, workers, and the state
+ * of one sequence. The only place where a slot meets a read and a read meets a kernel.
+ *
+ * Use: engine_open, then for each sequence engine_begin, engine_pass as often as announced,
+ * engine_end; then engine_close. All calls come from one thread. Tokens depend on weights and
+ * ids alone; every option here changes time and memory, never a bit of the output. */
+
+#include "io/io.h"
+#include "kernels/kernels.h"
+#include "planner/plan.h"
+
+#define ENGINE_RAM_AUTO UINT64_MAX
+
+struct engine_options {
+    uint64_t ram_bytes;       /* ceiling of VmHWM, or ENGINE_RAM_AUTO */
+    uint32_t io_depth;
+    uint64_t io_size_bytes;
+    const char *policy;       /* name in policy_table */
+    uint32_t threads;         /* workers; 0 = auto */
+    enum isa isa;
+    enum io_engine io;        /* IO_URING falls back to IO_PREAD with a note */
+    struct io_sim_options sim;
+    bool stepped;             /* IO_SIM: I/O loop and workers are steps of the calling thread */
+    uint32_t context;         /* positions the state has room for, >= 1 */
+    uint64_t chunk;           /* tokens per prompt pass, or PLAN_AUTO */
+    uint64_t pin_bytes;       /* or PLAN_AUTO, PLAN_ALL */
+    double pin_percent;       /* >= 0 overrides */
+    uint64_t expert_slots;    /* or PLAN_AUTO, PLAN_ALL */
+    uint64_t tile_bytes;      /* or PLAN_AUTO */
+    uint32_t prompt_tokens;   /* of the longest prompt to come */
+    void (*note)(const char *line);  /* talk that is not an error; may be NULL */
+};
+
+/* Where time and bytes went; classes of weights. */
+enum read_class { READ_TRUNK, READ_EXPERTS, READ_EMBED, READ_HEAD, READ_CLASSES };
+enum stall_cause { STALL_TRUNK, STALL_EXPERTS, STALL_EMBED, STALL_HEAD, STALL_PAGES,
+                   STALL_COMPUTE, STALL_CAUSES };
+
+struct engine_class_stats {
+    uint64_t requests, bytes, payload_bytes; /* bytes: aligned windows; payload: weights */
+};
+
+struct engine_stats {
+    struct engine_class_stats class[READ_CLASSES];
+    uint64_t open_bytes;          /* read at open: small tensors */
+    uint64_t discarded_bytes;     /* read ahead for passes that were then not made */
+    uint64_t stall_ns[STALL_CAUSES]; /* worker idle time, mean over workers */
+    uint64_t cache_demands, cache_hits, cache_misses, cache_evictions;
+    uint64_t passes, positions;
+    struct io_stats io;
+};
+
+/* What the last pass left for tests and reports; valid until the next pass. */
+struct engine_trace {
+    const float *layer_max;       /* [layers]: |residual| max after each layer, last token */
+    const uint16_t *route_ids;    /* [layers][k], last token; rows of dense layers unset */
+    const float *route_weights;   /* [layers][k] */
+};
+
+/* Settings really in force, for reports. */
+struct engine_facts {
+    const char *isa, *io_engine, *io_features, *policy;
+    bool fixed_buffers;
+    uint32_t direct_files, files;
+    uint32_t threads;
+    uint64_t slab_mapped_bytes, slab_huge_bytes;
+    uint64_t ram_bytes;
+};
+
+struct engine;
+
+int engine_open(struct engine **out, const char *dir, const struct engine_options *options);
+void engine_close(struct engine *e); /* NULL is fine */
+
+/* A plan without an engine: the same request engine_open would make. */
+int engine_plan(const char *dir, const struct engine_options *options, struct model **model,
+                struct plan **plan);
+
+const struct plan *engine_plan_of(const struct engine *e);
+const struct model *engine_model(const struct engine *e);
+
+/* Announces a sequence: prompt tokens come in passes of chunk, then `steps` more passes of one
+ * token each. Clears the state. No read is made for a pass beyond these. ERR_FIT when the
+ * positions exceed the context. */
+int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps);
+
+/* Runs one pass over count tokens (<= chunk). *logits ([vocab], valid until the next pass) is set
+ * when this is the last prompt pass or a later one, else NULL. */
+int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const float **logits);
+
+/* Ends the sequence, also before all announced passes were made: drains reads in flight. */
+int engine_end(struct engine *e);
+
+void engine_stats(struct engine *e, struct engine_stats *out);
+void engine_trace(const struct engine *e, struct engine_trace *out);
+void engine_facts(const struct engine *e, struct engine_facts *out);
+
+/* Bytes read so far and bytes the announced passes will have read, experts estimated. Called
+ * from inside engine_pass by `tick` about five times a second. */
+struct engine_progress {
+    uint64_t done_bytes, planned_bytes;
+    uint32_t pass, passes;
+};
+void engine_on_tick(struct engine *e, void (*tick)(void *ctx, const struct engine_progress *p),
+                    void *ctx);
+
+/* Asks a running or future pass to stop; engine_pass then returns ERR_RUN. Async-signal-safe. */
+void engine_interrupt(struct engine *e);
+bool engine_interrupted(const struct engine *e);
+
+/* Sum of the allocator's per-thread allocation counters of every engine thread and the caller,
+ * or -1 when the build has no such counter. For the no-allocation test. */
+int64_t engine_allocated_bytes(const struct engine *e);
+
+#endif

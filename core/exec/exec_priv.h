@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef EXEC_PRIV_H
+#define EXEC_PRIV_H
+
+/* The engine's inside. Who writes what:
+ *
+ *   caller's thread  starts and ends passes; resets steps between them
+ *   I/O thread       struct fetch, the slab's ring and slots, the cache; tile->data, arrivals
+ *   workers          activations; finish tiles, experts and steps
+ *   pin thread       makes pin slices present, nothing else
+ *
+ * A task becomes ready when its counter `pending` reaches zero: one count for its data (none for
+ * data already in place), one for its step's inputs. Whoever counts it down to zero pushes it.
+ *
+ *   tile:  IDLE --fetch begins--> BUSY --last read arrives, step active--> (queued, computed)
+ *          --worker finishes--> IDLE (pinned tiles stay loaded: only the step's count remains)
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cache/cache.h"
+#include "cache/slab.h"
+#include "core/base/err.h"
+#include "core/base/nondet.h"
+#include "core/exec/engine.h"
+#include "core/exec/queue.h"
+
+enum task_kind { TASK_TILE, TASK_PART, TASK_EXPERT };
+
+/* kind in the top byte, then step (28 bits), then index (28 bits). */
+static inline uint64_t task_make(enum task_kind kind, uint32_t step, uint32_t index)
+{
+    return (uint64_t)kind << 56 | (uint64_t)step << 28 | index;
+}
+
+struct tile_run {
+    _Atomic uint32_t pending;
+    _Atomic uint32_t busy;     /* data or a read of it is outstanding */
+    const unsigned char *data; /* first weight; written before the data's count is taken */
+    uint32_t entry;            /* ring entry while streamed */
+    uint32_t requests_left;    /* fetch only */
+    bool loaded;               /* fetch only: a pinned tile is in place */
+};
+
+struct step_run {
+    _Atomic uint32_t deps_left;
+    _Atomic uint32_t tasks_left;
+    uint32_t succ_first, succ_count; /* into engine.succ */
+};
+
+/* One distinct expert of the batch being served. */
+struct expert_run {
+    _Atomic uint32_t pending;
+    _Atomic uint32_t done;     /* computed for all its tokens */
+    uint32_t expert, slot;
+    bool hit, keep, retired;
+    uint32_t requests_left;    /* fetch only */
+    uint32_t use_first, use_count; /* into batch.use */
+    const unsigned char *part[EXPERT_PARTS];
+};
+
+struct expert_use {
+    uint32_t token, rank;
+};
+
+struct batch {
+    uint32_t layer, step, tokens;
+    struct expert_run *run;    /* [capacity] */
+    uint32_t count, retired;
+    struct expert_use *use;    /* [tokens * k] */
+    uint32_t *use_at;          /* fetch's scratch, [experts] */
+    _Atomic uint32_t done_count;
+    bool open;                 /* fetch only: not every expert is retired */
+};
+
+/* One request in flight. */
+struct fetch_req {
+    struct io_req req;
+    struct engine *engine;
+    enum read_class class;
+    uint32_t index;            /* tile, expert_run or row */
+    uint64_t payload_bytes;
+    struct fetch_req *next;    /* free list */
+};
+
+/* A tile in the ring, oldest first. */
+struct ring_item {
+    uint32_t tile, entry;
+};
+
+struct fetch {
+    struct fetch_req *pool, *free;
+    bool fixed;                /* registered buffers hold */
+    bool *slice_known;         /* a pin slice was registered (or need not be) */
+    /* trunk cursor */
+    uint32_t pass, tile;
+    uint64_t tile_done_bytes;  /* of the window already asked for */
+    unsigned char *tile_target;
+    bool tile_begun;
+    /* ring, in order */
+    struct ring_item *ring;
+    uint32_t ring_head, ring_count, ring_capacity;
+    /* experts */
+    uint32_t expert_next;      /* next of the batch to begin */
+    bool expert_begun;
+    struct extent extent[EXPERT_PARTS];
+    uint32_t extent_count, extent_at;
+    uint64_t extent_done_bytes;
+    unsigned char *extent_target;
+    /* rows */
+    uint32_t row_next, rows_left, rows_total;
+    bool drain;                /* the sequence is over: issue nothing */
+};
+
+struct worker {
+    struct engine *engine;
+    pthread_t thread;
+    uint32_t index;
+    float *scratch;
+    uint64_t held;             /* stepped mode: popped, not yet run */
+    bool holds;
+    _Atomic uint64_t idle_ns[STALL_CAUSES];
+    const uint64_t *allocated; /* the allocator's counter of this thread */
+};
+
+/* Small tensors of a layer, widened to f32, resident for good. */
+struct layer_small {
+    float *input_norm, *post_norm;
+    float *attn_fold, *mlp_fold;      /* norm * proj of the two AttnRes mixtures */
+    float *conv[3];                   /* [width][taps] of q, k, v */
+    float *exp_a, *dt_bias, *o_norm;
+    float *q_a_norm, *kv_a_norm;
+    float *router_bias, *latent_norm;
+};
+
+/* State of the sequence: f32, sizes of activations.h. */
+struct sequence_state {
+    float *kda;       /* per KDA layer: [heads][d][d], then conv [3][heads][taps-1][d] */
+    float *kv;        /* per MLA layer: [context][kv_lora + rope] */
+    uint64_t kda_bytes, kv_bytes;
+    uint64_t *layer_offset; /* floats into kda or kv */
+    uint32_t populated;     /* positions of kv whose pages are present */
+};
+
+struct engine {
+    struct engine_options options;
+    struct model *model;
+    struct plan *plan;
+    const struct kernels *kernels;
+    struct slab *slab;
+    struct cache *cache;
+    struct io_files files;
+    struct io *io;                 /* the I/O thread's */
+    struct layer_small *small;     /* [layers] */
+    float *final_norm, *final_fold;
+    float *small_block;
+    struct sequence_state state;
+    unsigned char *arena;          /* activations */
+    float *head_x, *logits;
+    float *scratch_block;
+
+    struct tile_run *tile;
+    struct step_run *step;
+    uint32_t *succ;
+    struct queue ready;
+    struct gate work_gate, pass_gate;
+    struct batch batch;
+    struct fetch fetch;
+    struct worker *workers;
+    uint32_t worker_count;
+    pthread_t io_thread, pin_thread;
+    bool io_started, pin_started;
+    const uint64_t *io_allocated, *caller_allocated;
+
+    /* the pass */
+    uint32_t tokens, position;     /* position of the first token */
+    uint32_t *ids;                 /* [chunk] */
+    uint16_t *route_ids;           /* [chunk][k] of the layer being routed */
+    bool head;                     /* this pass wants logits */
+    float *layer_max;              /* [layers] */
+    uint16_t *trace_ids;           /* [layers][k] */
+    float *trace_weights;
+    /* announced by the caller's thread, read by the I/O thread */
+    _Atomic uint32_t passes_total, pass_now, pass_head_first;
+    uint32_t passes_made, prompt_left;
+    bool begun;
+    /* mailboxes to the I/O thread */
+    _Atomic uint32_t rows_wanted;  /* 1 = a pass waits for its rows */
+    _Atomic uint32_t demand_step;  /* STEP_EXPERTS index + 1 of a routed layer; 0 = none */
+    _Atomic uint32_t drain_wanted, drained, io_ready, io_stop;
+    _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed */
+    _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
+    _Atomic uint32_t pass_done, stop, interrupted;
+    _Atomic uint32_t busy_workers, open_step;
+
+    pthread_mutex_t error_lock;
+    _Atomic int error;             /* first failure */
+    char error_text[ERR_MESSAGE_BYTES];
+    _Atomic uint64_t class_requests[READ_CLASSES], class_bytes[READ_CLASSES],
+        class_payload[READ_CLASSES];
+    uint64_t discarded_bytes, open_bytes, positions_made, passes_ever;
+    struct io_stats io_stats;
+    struct cache_stats cache_stats;
+    struct rng rng;                /* stepped mode */
+    uint64_t planned_bytes;
+    void (*tick)(void *ctx, const struct engine_progress *p);
+    void *tick_ctx;
+};
+
+/* engine.c */
+void engine_fail(struct engine *e, int code, const char *text); /* first one wins; any thread */
+
+/* run.c: steps and tasks */
+int run_init(struct engine *e);
+void run_fini(struct engine *e);
+void run_reset(struct engine *e);                 /* before a pass */
+void run_step_input(struct engine *e, uint32_t step); /* one input of a step is there */
+void run_tile_data(struct engine *e, uint32_t tile);  /* the data of a tile is there */
+void run_expert_data(struct engine *e, uint32_t index);
+void run_task(struct engine *e, struct worker *w, uint64_t task);
+
+/* fetch.c, fetch_expert.c: the I/O thread */
+int fetch_init(struct engine *e);
+void fetch_fini(struct engine *e);
+int fetch_open_ring(struct engine *e);            /* on the thread that will own it */
+void fetch_close_ring(struct engine *e);
+bool fetch_step(struct engine *e, bool may_wait); /* true when something moved */
+void *fetch_thread(void *engine);
+bool fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
+                 uint64_t offset_bytes, uint64_t size_bytes, unsigned char *target,
+                 uint64_t payload_bytes);
+bool fetch_trunk_blocked(struct engine *e);       /* for the simulator's assertion */
+bool expert_issue(struct engine *e);
+bool expert_take_demand(struct engine *e);
+bool expert_retire(struct engine *e);
+void expert_arrived(struct engine *e, uint32_t index);
+
+/* workers.c */
+int workers_start(struct engine *e);
+void workers_stop(struct engine *e);
+void workers_notify(struct engine *e, uint32_t tasks);
+void engine_pump(struct engine *e);               /* stepped mode: one seeded step */
+const uint64_t *thread_allocated(void);
+
+/* attention.c, mlp.c, mixer.c: what tasks compute */
+void compute_tile(struct engine *e, struct worker *w, uint32_t tile);
+void compute_part(struct engine *e, struct worker *w, uint32_t step, uint32_t part);
+void compute_expert(struct engine *e, struct worker *w, uint32_t index);
+uint32_t compute_parts(const struct engine *e, uint32_t step);
+void compute_kv_b(struct engine *e, struct worker *w, uint32_t tile);
+void compute_kda(struct engine *e, struct worker *w, uint32_t layer, uint32_t part);
+void compute_mla_latent(struct engine *e, uint32_t layer, uint32_t token);
+void compute_attn_in(struct engine *e, uint32_t layer, uint32_t token);
+void compute_mlp_in(struct engine *e, uint32_t layer, uint32_t token);
+void compute_head_in(struct engine *e, uint32_t token);
+void compute_embed(struct engine *e, uint32_t token);
+void compute_situ(struct engine *e, uint32_t layer, uint32_t part);
+void compute_route(struct engine *e, uint32_t layer, uint32_t token);
+void compute_expert_sum(struct engine *e, uint32_t layer, uint32_t token);
+#define KDA_PARTS 16U
+
+/* resident.c, state.c */
+int resident_load(struct engine *e);
+int state_open(struct engine *e);
+void state_close(struct engine *e);
+void state_clear(struct engine *e);
+int state_reserve(struct engine *e, uint32_t positions); /* pages for positions of kv */
+float *state_kda(const struct engine *e, uint32_t layer, uint32_t head);
+float *state_conv(const struct engine *e, uint32_t layer, uint32_t kind, uint32_t head);
+float *state_kv(const struct engine *e, uint32_t layer, uint32_t position);
+
+static inline float *buffer(const struct engine *e, enum buffer_id id, uint32_t token)
+{
+    const struct activations *a = &e->plan->activations;
+    return (float *)(void *)(e->arena + a->offset_bytes[id]) + token * a->width[id];
+}
+
+static inline const struct model_config *config_of(const struct engine *e)
+{
+    return &e->model->config;
+}
+
+#endif

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The I/O thread: owns the ring, the slab's ring and slots, and the cache. Each turn reaps what
+ * completed, takes back memory of finished tiles and experts, and fills the queue in order of
+ * service: embedding rows, demanded experts, then the next trunk tiles of the walk, across layer
+ * and token borders. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/exec/exec_priv.h"
+
+int fetch_init(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    const struct plan *p = e->plan;
+    f->ring_capacity = (uint32_t)min_u64(p->tile_count + 1ULL,
+                                         p->ring_bytes / PAGE_BYTES + 1);
+    f->pool = calloc(e->options.io_depth, sizeof *f->pool);
+    f->ring = calloc(f->ring_capacity, sizeof *f->ring);
+    f->slice_known = calloc(slab_slice_count(e->slab), sizeof *f->slice_known);
+    if (f->pool == NULL || f->ring == NULL || f->slice_known == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u requests", e->options.io_depth);
+    }
+    for (uint32_t i = 0; i < e->options.io_depth; i++) {
+        f->pool[i].engine = e;
+        f->pool[i].next = f->free;
+        f->free = &f->pool[i];
+    }
+    return 0;
+}
+
+void fetch_fini(struct engine *e)
+{
+    free(e->fetch.pool);
+    free(e->fetch.ring);
+    free(e->fetch.slice_known);
+}
+
+/* Registers every slice that is present; pin slices follow as they come. All or none. */
+static void register_slices(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
+        const struct slab_slice *slice = slab_slice(e->slab, i);
+        if (f->slice_known[i] || !slab_slice_present(e->slab, i)) {
+            continue;
+        }
+        f->slice_known[i] = true;
+        if (f->fixed && io_register_buffer(e->io, i, slice->base, slice->size_bytes) < 0) {
+            f->fixed = false;
+        }
+    }
+}
+
+int fetch_open_ring(struct engine *e)
+{
+    struct io_options options = {.engine = e->options.io, .depth = e->options.io_depth,
+                                 .buffer_count = slab_slice_count(e->slab),
+                                 .sim = e->options.sim};
+    options.sim.threads = !e->options.stepped;
+    int rc = io_open(&e->io, &options, &e->files);
+    if (rc < 0 && options.engine == IO_URING) {
+        char line[ERR_MESSAGE_BYTES + 64];
+        snprintf(line, sizeof line, "%s; reading with pread threads instead", err_message());
+        if (e->options.note != NULL) {
+            e->options.note(line);
+        }
+        err_clear();
+        options.engine = IO_PREAD;
+        rc = io_open(&e->io, &options, &e->files);
+    }
+    if (rc == 0) {
+        e->fetch.fixed = true;
+        register_slices(e);
+    }
+    return rc;
+}
+
+void fetch_close_ring(struct engine *e)
+{
+    if (e->io != NULL) {
+        e->io_stats = *io_stats(e->io);
+        io_close(e->io);
+    }
+}
+
+static void read_failed(struct engine *e, const struct fetch_req *r)
+{
+    char text[ERR_MESSAGE_BYTES];
+    const struct plan_tile *tiles = e->plan->tiles;
+    char where[64] = "an embedding row";
+    if (r->class == READ_EXPERTS) {
+        snprintf(where, sizeof where, "layer %u expert %u", e->batch.layer,
+                 e->batch.run[r->index].expert);
+    } else if (r->class == READ_HEAD) {
+        snprintf(where, sizeof where, "lm_head");
+    } else if (r->class == READ_TRUNK) {
+        snprintf(where, sizeof where, "layer %u", e->plan->steps[tiles[r->index].step].layer);
+    }
+    snprintf(text, sizeof text, "%s: reading %u bytes at offset %llu (%s): %s; check the drive "
+             "and the file (a download may be incomplete or the file was changed while running)",
+             e->files.file[r->req.file].path, r->req.size_bytes,
+             (unsigned long long)r->req.offset_bytes, where,
+             r->req.res == -ENODATA ? "the file ended early" : strerror(-r->req.res));
+    engine_fail(e, ERR_IO, text);
+}
+
+static void tile_arrived(struct engine *e, uint32_t index)
+{
+    struct tile_run *run = &e->tile[index];
+    if (--run->requests_left == 0) {
+        run->loaded = e->plan->tiles[index].pinned;
+        run_tile_data(e, index);
+    }
+}
+
+static void on_read(struct io_req *req)
+{
+    struct fetch_req *r = req->owner;
+    struct engine *e = r->engine;
+    r->next = e->fetch.free;
+    e->fetch.free = r;
+    if (req->res < 0) {
+        read_failed(e, r);
+        return;
+    }
+    atomic_fetch_add(&e->class_requests[r->class], 1);
+    atomic_fetch_add(&e->class_bytes[r->class], req->size_bytes);
+    atomic_fetch_add(&e->class_payload[r->class], r->payload_bytes);
+    if (r->class == READ_EXPERTS) {
+        expert_arrived(e, r->index);
+    } else if (r->class == READ_EMBED) {
+        if (--e->fetch.rows_left == 0) {
+            run_step_input(e, 0);
+        }
+    } else {
+        tile_arrived(e, r->index);
+    }
+}
+
+bool fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
+                 uint64_t offset_bytes, uint64_t size_bytes, unsigned char *target,
+                 uint64_t payload_bytes)
+{
+    struct fetch_req *r = e->fetch.free;
+    assert(r != NULL && size_bytes <= UINT32_MAX && size_bytes % PAGE_BYTES == 0);
+    e->fetch.free = r->next;
+    r->class = class;
+    r->index = index;
+    r->payload_bytes = payload_bytes;
+    r->req = (struct io_req){.offset_bytes = offset_bytes, .size_bytes = (uint32_t)size_bytes,
+                             .file = file, .target = target, .buffer = IO_NO_BUFFER,
+                             .done = on_read, .owner = r};
+    if (e->fetch.fixed) {
+        uint32_t slice = slab_slice_of(e->slab, target);
+        r->req.buffer = e->fetch.slice_known[slice] ? (int32_t)slice : IO_NO_BUFFER;
+    }
+    io_read(e->io, &r->req);
+    return true;
+}
+
+/* Embedding rows of the pass that waits for them. */
+static bool issue_row(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    if (f->row_next == f->rows_total) {
+        return false;
+    }
+    const struct tensor_ref *embed = model_tensor(e->model, TENSOR_MODEL_LEVEL, T_EMBED);
+    uint64_t row_bytes = embed->cols * dtype_bytes(embed->dtype);
+    uint64_t begin = embed->offset_bytes + e->ids[f->row_next] * row_bytes;
+    uint64_t window = align_down(begin, PAGE_BYTES);
+    uint64_t size = align_up(begin + row_bytes, PAGE_BYTES) - window;
+    unsigned char *target = slab_rows(e->slab) + f->row_next * e->plan->row_window_bytes;
+    fetch_issue(e, READ_EMBED, f->row_next, embed->file, window, size, target, row_bytes);
+    f->row_next++;
+    return true;
+}
+
+static uint32_t pass_tiles(const struct engine *e, uint32_t pass)
+{
+    return pass >= atomic_load(&e->pass_head_first) ? e->plan->tile_count
+                                                    : e->plan->head_tile_first;
+}
+
+/* Moves the cursor to the next tile that must be read. False when there is none within reach:
+ * passes announced, and at most one ahead of the one running. */
+static bool trunk_seek(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    uint32_t reach = (uint32_t)min_u64(atomic_load(&e->passes_total),
+                                       atomic_load(&e->pass_now) + 2ULL);
+    while (!f->drain && f->pass < reach) {
+        uint32_t end = pass_tiles(e, f->pass);
+        while (f->tile < end && e->tile[f->tile].loaded) {
+            f->tile++;
+        }
+        if (f->tile < end) {
+            return true;
+        }
+        f->pass++;
+        f->tile = 0;
+    }
+    return false;
+}
+
+/* Memory for the tile under the cursor; false while it must wait. */
+static bool trunk_place(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    const struct plan_tile *tile = &e->plan->tiles[f->tile];
+    struct tile_run *run = &e->tile[f->tile];
+    if (atomic_load(&run->busy)) {
+        return false; /* the pass before has not used it yet */
+    }
+    if (tile->pinned) {
+        f->tile_target = slab_pin_address(e->slab, tile->pin_offset_bytes);
+        bool present = slab_slice_present(e->slab, slab_slice_of(e->slab, f->tile_target));
+        atomic_store(&e->waits_pages, !present);
+        return present;
+    }
+    if (f->ring_count == f->ring_capacity) {
+        return false;
+    }
+    f->tile_target = slab_ring_take(e->slab, tile->window_bytes, &run->entry);
+    if (f->tile_target != NULL) {
+        uint32_t at = (f->ring_head + f->ring_count++) % f->ring_capacity;
+        f->ring[at] = (struct ring_item){.tile = f->tile, .entry = run->entry};
+    }
+    return f->tile_target != NULL;
+}
+
+static bool trunk_begin(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    if (!trunk_seek(e) || !trunk_place(e)) {
+        return false;
+    }
+    const struct plan_tile *tile = &e->plan->tiles[f->tile];
+    struct tile_run *run = &e->tile[f->tile];
+    atomic_store(&run->busy, 1);
+    run->data = f->tile_target + tile->skip_bytes;
+    run->requests_left = (uint32_t)plan_requests_of(e->plan, tile->window_bytes);
+    f->tile_done_bytes = 0;
+    f->tile_begun = true;
+    return true;
+}
+
+static bool issue_trunk(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    if (!f->tile_begun && !trunk_begin(e)) {
+        return false;
+    }
+    const struct plan_tile *tile = &e->plan->tiles[f->tile];
+    uint64_t size = min_u64(e->plan->io_size_bytes, tile->window_bytes - f->tile_done_bytes);
+    enum read_class class = f->tile >= e->plan->head_tile_first ? READ_HEAD : READ_TRUNK;
+    fetch_issue(e, class, f->tile, tile->file, tile->offset_bytes + f->tile_done_bytes, size,
+                f->tile_target + f->tile_done_bytes,
+                f->tile_done_bytes == 0 ? tile->payload_bytes : 0);
+    f->tile_done_bytes += size;
+    if (f->tile_done_bytes == tile->window_bytes) {
+        f->tile_begun = false;
+        f->tile++;
+    }
+    return true;
+}
+
+/* Frees the oldest tiles of the ring that have been computed. */
+static bool ring_retire(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    bool moved = false;
+    while (f->ring_count > 0 && !atomic_load(&e->tile[f->ring[f->ring_head].tile].busy)) {
+        slab_ring_free(e->slab, f->ring[f->ring_head].entry);
+        f->ring_head = (f->ring_head + 1) % f->ring_capacity;
+        f->ring_count--;
+        moved = true;
+    }
+    return moved;
+}
+
+static bool take_rows(struct engine *e)
+{
+    if (!atomic_exchange(&e->rows_wanted, 0)) {
+        return false;
+    }
+    e->fetch.row_next = 0;
+    e->fetch.rows_total = e->fetch.rows_left = e->tokens;
+    return true;
+}
+
+static bool issue_all(struct engine *e)
+{
+    bool moved = false;
+    while (io_room(e->io) > 0 && e->fetch.free != NULL && atomic_load(&e->error) == 0) {
+        if (!issue_row(e) && !expert_issue(e) && !issue_trunk(e)) {
+            break;
+        }
+        moved = true;
+    }
+    return moved;
+}
+
+/* After the last pass: what was read ahead is counted, its tiles are made idle again. */
+static void discard_ahead(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    for (uint32_t i = 0; i < f->ring_count; i++) {
+        uint32_t tile = f->ring[(f->ring_head + i) % f->ring_capacity].tile;
+        struct tile_run *run = &e->tile[tile];
+        if (atomic_load(&run->busy)) {
+            bool partly = f->tile_begun && f->tile == tile;
+            e->discarded_bytes += partly ? f->tile_done_bytes
+                                         : e->plan->tiles[tile].window_bytes;
+            atomic_store(&run->pending, 2);
+            atomic_store(&run->busy, 0);
+        }
+    }
+    if (f->tile_begun && e->plan->tiles[f->tile].pinned) {
+        e->discarded_bytes += f->tile_done_bytes;
+        atomic_store(&e->tile[f->tile].busy, 0);
+    }
+    /* Pins that arrived for a pass that was not made stay: only their step's count remains. */
+    for (uint32_t i = 0; i < e->plan->tile_count; i++) {
+        if (e->tile[i].loaded && atomic_load(&e->tile[i].busy)) {
+            atomic_store(&e->tile[i].busy, 0);
+        }
+    }
+    f->tile_begun = false;
+    ring_retire(e);
+}
+
+static bool take_drain(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    if (!atomic_load(&e->drain_wanted)) {
+        return false;
+    }
+    f->drain = true;
+    if (io_in_flight(e->io) > 0) {
+        return false;
+    }
+    expert_retire(e);
+    ring_retire(e);
+    discard_ahead(e);
+    f->pass = f->tile = 0;
+    f->drain = false;
+    e->io_stats = *io_stats(e->io);
+    if (e->cache != NULL) {
+        e->cache_stats = *cache_stats(e->cache);
+    }
+    atomic_store(&e->drain_wanted, 0);
+    atomic_store(&e->drained, 1);
+    gate_notify(&e->pass_gate, 1);
+    return true;
+}
+
+static bool settle(struct engine *e)
+{
+    bool moved = ring_retire(e);
+    moved |= expert_retire(e);
+    moved |= take_drain(e);
+    moved |= take_rows(e);
+    moved |= expert_take_demand(e);
+    register_slices(e);
+    return issue_all(e) || moved;
+}
+
+bool fetch_step(struct engine *e, bool may_wait)
+{
+    int reaped = io_run(e->io, 0);
+    bool moved = settle(e);
+    if (reaped == 0 && !moved && may_wait) {
+        atomic_store(&e->wants_room, 1);
+        if (!settle(e)) {
+            reaped = io_run(e->io, IO_WAIT_FOREVER);
+        }
+        atomic_store(&e->wants_room, 0);
+    }
+    if (reaped < 0) {
+        engine_fail(e, reaped, err_message());
+    }
+    return reaped > 0 || moved;
+}
+
+/* True when the queue has room, memory is free and a tile of the walk is unread: never, after a
+ * turn of the I/O thread. */
+bool fetch_trunk_blocked(struct engine *e)
+{
+    struct fetch *f = &e->fetch;
+    if (io_room(e->io) == 0 || f->drain || atomic_load(&e->error) != 0) {
+        return false;
+    }
+    if (f->tile_begun) {
+        return true;
+    }
+    if (!trunk_seek(e) || atomic_load(&e->tile[f->tile].busy)) {
+        return false;
+    }
+    const struct plan_tile *tile = &e->plan->tiles[f->tile];
+    if (tile->pinned) {
+        unsigned char *at = slab_pin_address(e->slab, tile->pin_offset_bytes);
+        return slab_slice_present(e->slab, slab_slice_of(e->slab, at));
+    }
+    return slab_ring_fits(e->slab, tile->window_bytes);
+}
+
+void *fetch_thread(void *argument)
+{
+    struct engine *e = argument;
+    e->io_allocated = thread_allocated();
+    if (fetch_open_ring(e) < 0) {
+        engine_fail(e, ERR_RUN, err_message());
+    }
+    atomic_fetch_add(&e->io_ready, 1);
+    gate_notify(&e->pass_gate, 1);
+    while (!atomic_load(&e->io_stop) && e->io != NULL) {
+        fetch_step(e, true);
+        if (atomic_load(&e->error) != 0 && !atomic_load(&e->io_stop)) {
+            io_run(e->io, IO_WAIT_FOREVER);
+        }
+    }
+    fetch_close_ring(e);
+    return NULL;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef EXEC_GENERATE_H
+#define EXEC_GENERATE_H
+
+/* Greedy generation over an engine: prompt in chunks, then one token a pass, and the hash of the
+ * logits of every generated step. */
+
+#include "core/exec/engine.h"
+
+#define LOGITS_HASH_BYTES 32
+
+enum finish_reason { FINISH_LENGTH, FINISH_STOP, FINISH_INTERRUPTED, FINISH_FAILED };
+
+struct generate_request {
+    const uint32_t *ids;        /* prompt, >= 1 */
+    uint32_t id_count;
+    uint32_t gen;               /* tokens to make, >= 1 */
+    const uint32_t *stop;       /* ids that end the run after they are made */
+    uint32_t stop_count;
+    /* All may be NULL. step counts from 0; logits are [vocab], before the token is chosen. */
+    void (*on_logits)(void *ctx, uint32_t step, const float *logits);
+    void (*on_token)(void *ctx, uint32_t step, uint32_t id);
+    void *ctx;
+};
+
+struct generate_result {
+    uint32_t *ids;              /* caller's array of gen ids */
+    uint32_t count;
+    unsigned char hash[LOGITS_HASH_BYTES]; /* SHA-256 of the f32 little-endian logits, in order */
+    enum finish_reason finish;
+    uint64_t first_ns;          /* from begin to the first token */
+    uint64_t rest_ns;           /* all later tokens together */
+};
+
+/* Runs a whole sequence (engine_begin .. engine_end). out->ids must have room for gen ids and is
+ * filled as far as it came also when this fails. A token is never made from non-finite logits:
+ * ERR_NUMERIC names the first one. */
+int generate(struct engine *e, const struct generate_request *request,
+             struct generate_result *out);
+
+/* 64 hex digits and a NUL. */
+void generate_hash_text(const unsigned char hash[LOGITS_HASH_BYTES], char text[65]);
+
+const char *generate_finish_name(enum finish_reason reason);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The worker pool: pop a task, run it; with nothing to do spin briefly, then sleep, and count the
+ * idle time by what was missing. In stepped mode the same pieces run one at a time in an order
+ * chosen by the seed. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/exec/exec_priv.h"
+
+#ifdef K3RING_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+#define SPINS 256
+#define IDLE_SLICE_NS 100000000ULL
+
+const uint64_t *thread_allocated(void)
+{
+    uint64_t *counter = NULL;
+#ifdef K3RING_JEMALLOC
+    size_t size = sizeof counter;
+    if (mallctl("thread.allocatedp", &counter, &size, NULL, 0) != 0) {
+        counter = NULL;
+    }
+#endif
+    return counter;
+}
+
+void workers_notify(struct engine *e, uint32_t tasks)
+{
+    gate_notify(&e->work_gate, (int)min_u64(tasks, e->worker_count));
+}
+
+/* What the oldest unfinished step is waiting for. */
+static enum stall_cause stall_cause(struct engine *e)
+{
+    uint32_t i = atomic_load(&e->open_step);
+    while (i < e->plan->step_count && atomic_load(&e->step[i].tasks_left) == 0) {
+        i++;
+    }
+    if (i == e->plan->step_count) {
+        return STALL_COMPUTE;
+    }
+    atomic_store(&e->open_step, i);
+    const struct plan_step *step = &e->plan->steps[i];
+    if (step->kind == STEP_EMBED) {
+        return STALL_EMBED;
+    }
+    /* Unfinished tasks that no worker runs are waiting for their data. */
+    if (atomic_load(&e->step[i].tasks_left) <= atomic_load(&e->busy_workers)) {
+        return STALL_COMPUTE;
+    }
+    if (step->kind == STEP_EXPERTS) {
+        return STALL_EXPERTS;
+    }
+    if (step->tile_count == 0) {
+        return STALL_COMPUTE;
+    }
+    if (atomic_load(&e->waits_pages)) {
+        return STALL_PAGES;
+    }
+    return step->kind == STEP_HEAD ? STALL_HEAD : STALL_TRUNK;
+}
+
+static bool spin_pop(struct engine *e, uint64_t *task)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (queue_pop(&e->ready, task)) {
+            return true;
+        }
+        __builtin_ia32_pause();
+    }
+    return false;
+}
+
+/* Sleeps until notified; idle time counts only while a pass is running. */
+static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found)
+{
+    uint64_t begun = nondet_now_ns();
+    enum stall_cause cause = stall_cause(e);
+    *found = spin_pop(e, task);
+    if (!*found) {
+        uint32_t key = gate_enter(&e->work_gate);
+        *found = queue_pop(&e->ready, task);
+        if (*found || atomic_load(&e->stop)) {
+            gate_leave(&e->work_gate);
+        } else {
+            gate_wait(&e->work_gate, key, IDLE_SLICE_NS);
+        }
+    }
+    if (!atomic_load(&e->pass_done)) {
+        atomic_fetch_add(&w->idle_ns[cause], nondet_now_ns() - begun);
+    }
+}
+
+static void *worker_main(void *argument)
+{
+    struct worker *w = argument;
+    struct engine *e = w->engine;
+    kernels_thread_init();
+    w->allocated = thread_allocated();
+    atomic_fetch_add(&e->io_ready, 1);
+    while (!atomic_load(&e->stop)) {
+        uint64_t task;
+        bool found = queue_pop(&e->ready, &task);
+        if (!found) {
+            idle(e, w, &task, &found);
+        }
+        if (found) {
+            atomic_fetch_add(&e->busy_workers, 1);
+            run_task(e, w, task);
+            atomic_fetch_sub(&e->busy_workers, 1);
+        }
+    }
+    return NULL;
+}
+
+int workers_start(struct engine *e)
+{
+    e->workers = calloc(e->worker_count, sizeof *e->workers);
+    uint64_t floats = e->plan->scratch.size_bytes / sizeof(float);
+    e->scratch_block = aligned_alloc(64, align_up(e->plan->scratch.size_bytes * e->worker_count,
+                                                  64));
+    if (e->workers == NULL || e->scratch_block == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u workers", e->worker_count);
+    }
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        struct worker *w = &e->workers[i];
+        w->engine = e;
+        w->index = i;
+        w->scratch = e->scratch_block + i * floats;
+        if (!e->options.stepped && pthread_create(&w->thread, NULL, worker_main, w) != 0) {
+            e->worker_count = i;
+            return err_set(ERR_MEMORY, "the system refused worker thread %u", i + 1);
+        }
+    }
+    return 0;
+}
+
+void workers_stop(struct engine *e)
+{
+    atomic_store(&e->stop, 1);
+    for (uint32_t i = 0; e->workers != NULL && i < e->worker_count; i++) {
+        gate_notify(&e->work_gate, (int)e->worker_count);
+        if (!e->options.stepped) {
+            pthread_join(e->workers[i].thread, NULL);
+        }
+    }
+    free(e->workers);
+    free(e->scratch_block);
+    e->workers = NULL;
+}
+
+/* Takes a task in one step and runs it in a later one, so that workers overtake each other. */
+static bool worker_step(struct engine *e, struct worker *w)
+{
+    if (!w->holds) {
+        w->holds = queue_pop(&e->ready, &w->held);
+        return w->holds;
+    }
+    w->holds = false;
+    run_task(e, w, w->held);
+    return true;
+}
+
+static bool pin_step(struct engine *e)
+{
+    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
+        if (slab_slice(e->slab, i)->pins && !slab_slice_present(e->slab, i)) {
+            if (slab_populate_pins(e->slab, i) < 0) {
+                engine_fail(e, ERR_MEMORY, err_message());
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+void engine_pump(struct engine *e)
+{
+    /* One in a hundred thousand idle steps in a row is chance; ten times that is a deadlock. */
+    for (uint32_t idle_steps = 0; idle_steps < 1000000; idle_steps++) {
+        uint64_t actor = rng_below(&e->rng, e->worker_count + 2ULL);
+        bool moved;
+        if (actor == 0) {
+            moved = fetch_step(e, false);
+            assert(!fetch_trunk_blocked(e));
+        } else if (actor == 1) {
+            moved = rng_below(&e->rng, 8) == 0 && pin_step(e);
+        } else {
+            moved = worker_step(e, &e->workers[actor - 2]);
+        }
+        if (moved) {
+            return;
+        }
+    }
+    char text[128];
+    snprintf(text, sizeof text, "simulated run stands still (seed %llu, pass %u)",
+             (unsigned long long)e->options.sim.seed, e->passes_made);
+    engine_fail(e, ERR_RUN, text);
+}

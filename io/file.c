@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "io/io.h"
+
+static int64_t mtime_of(const struct stat *status)
+{
+    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+}
+
+static void raise_nofile(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit); /* open() tells if it was not enough */
+    }
+}
+
+static int open_fd(const char *path, bool *direct)
+{
+    struct stat status;
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        return err_set(ERR_IO, "%s: not a regular file; give the files of the model", path);
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    *direct = fd >= 0;
+    if (fd < 0 && errno == EINVAL) {
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0) {
+        const char *cure = errno == EMFILE ? "; raise ulimit -n" : "";
+        return err_set(ERR_IO, "%s: cannot open: %s%s", path, strerror(errno), cure);
+    }
+    return fd;
+}
+
+/* Some file systems take the flag and refuse the read. 1 = read well, 0 = refused. */
+static int probe_direct(const struct io_file *file)
+{
+    void *page = aligned_alloc(PAGE_BYTES, PAGE_BYTES);
+    if (page == NULL) {
+        return err_set(ERR_MEMORY, "no memory for one page");
+    }
+    ssize_t rc;
+    do {
+        rc = pread(file->fd, page, PAGE_BYTES, 0);
+    } while (rc < 0 && errno == EINTR);
+    int saved = errno;
+    free(page);
+    if (rc < 0 && saved != EINVAL) {
+        return err_set(ERR_IO, "%s: read of 4096 bytes at offset 0 failed: %s; check the drive",
+                       file->path, strerror(saved));
+    }
+    return rc >= 0;
+}
+
+/* What the file system asks of direct reads; 0 when our pages do not satisfy it, -1 when it
+ * says nothing. */
+static int stated_alignment(const struct io_file *file)
+{
+#ifdef STATX_DIOALIGN
+    struct statx status;
+    if (statx(file->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
+        (status.stx_mask & STATX_DIOALIGN) != 0) {
+        uint64_t need = max_u64(status.stx_dio_mem_align, status.stx_dio_offset_align);
+        bool usable = status.stx_dio_offset_align > 0 && PAGE_BYTES % need == 0;
+        return usable ? (int)need : 0;
+    }
+#else
+    (void)file;
+#endif
+    return -1;
+}
+
+static int settle_direct(struct io_file *file)
+{
+    int alignment = stated_alignment(file);
+    if (alignment < 0) {
+        int works = probe_direct(file);
+        TRY(works);
+        alignment = works == 1 ? (int)PAGE_BYTES : 0;
+    }
+    if (alignment > 0) {
+        file->alignment = (uint32_t)alignment;
+        return 0;
+    }
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) < 0) {
+        return err_set(ERR_IO, "%s: direct reads are refused and cannot be turned off: %s",
+                       file->path, strerror(errno));
+    }
+    file->direct = false;
+    return 0;
+}
+
+static int open_one(struct io_file *file, const char *path, const uint64_t *size_bytes)
+{
+    file->path = strdup(path);
+    if (file->path == NULL) {
+        return err_set(ERR_MEMORY, "no memory for the name of a file");
+    }
+    file->alignment = 1;
+    file->fd = open_fd(path, &file->direct);
+    TRY(file->fd);
+    struct stat status;
+    if (fstat(file->fd, &status) < 0) {
+        return err_set(ERR_IO, "%s: cannot be examined: %s", path, strerror(errno));
+    }
+    file->size_bytes = (uint64_t)status.st_size;
+    file->mtime_ns = mtime_of(&status);
+    if (size_bytes != NULL && *size_bytes != file->size_bytes) {
+        return err_set(ERR_IO,
+                       "%s: changed while opening: %llu bytes, but %llu a moment ago; let the "
+                       "writer finish and run again",
+                       path, (unsigned long long)file->size_bytes,
+                       (unsigned long long)*size_bytes);
+    }
+    return file->direct ? settle_direct(file) : 0;
+}
+
+int io_files_open(struct io_files *files, const char *const *paths, const uint64_t *sizes,
+                  uint32_t count)
+{
+    *files = (struct io_files){0};
+    raise_nofile();
+    files->file = calloc(max_u64(count, 1), sizeof *files->file);
+    if (files->file == NULL) {
+        return err_set(ERR_MEMORY, "no memory for a table of %u files", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        files->count = i + 1;
+        files->file[i].fd = -1;
+        int rc = open_one(&files->file[i], paths[i], sizes != NULL ? &sizes[i] : NULL);
+        if (rc < 0) {
+            io_files_close(files);
+            return rc;
+        }
+        files->direct_count += files->file[i].direct;
+    }
+    return 0;
+}
+
+void io_files_close(struct io_files *files)
+{
+    for (uint32_t i = 0; i < files->count; i++) {
+        if (files->file[i].fd >= 0) {
+            close(files->file[i].fd);
+        }
+        free(files->file[i].path);
+    }
+    free(files->file);
+    *files = (struct io_files){0};
+}
+
+/* ---- reading at once ---- */
+
+static int read_failed(const struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes,
+                       int error)
+{
+    const char *cure = error == ENODATA ? "the file shrank; restore it" : "check the drive";
+    return err_set(ERR_IO, "%s: read of %llu bytes at offset %llu failed: %s; %s", file->path,
+                   (unsigned long long)size_bytes, (unsigned long long)offset_bytes,
+                   strerror(error), cure);
+}
+
+/* One aligned window, whole or up to the end of the file, with the rules of every read. */
+static int read_window(const struct io_file *file, uint64_t offset_bytes, uint32_t want_bytes,
+                       unsigned char *bounce)
+{
+    uint32_t got = 0;
+    uint32_t retries = 0;
+    for (;;) {
+        ssize_t rc = pread(file->fd, bounce + got, want_bytes - got,
+                           (off_t)(offset_bytes + got));
+        int error = 0;
+        switch (io_judge(rc < 0 ? -errno : rc, want_bytes, &got, offset_bytes,
+                         file->size_bytes, &retries, &error)) {
+        case IO_DONE:
+            return 0;
+        case IO_FAILED:
+            return read_failed(file, offset_bytes, want_bytes, error);
+        case IO_RESUME:
+        case IO_RETRY:
+            break;
+        }
+    }
+}
+
+int io_file_read(const struct io_files *files, uint32_t file, uint64_t offset_bytes,
+                 uint64_t size_bytes, void *target, void *bounce, uint64_t bounce_bytes,
+                 uint64_t *read_bytes)
+{
+    assert(file < files->count);
+    assert((uintptr_t)bounce % PAGE_BYTES == 0 && bounce_bytes >= 2 * PAGE_BYTES);
+    const struct io_file *source = &files->file[file];
+    if (size_bytes > source->size_bytes || offset_bytes > source->size_bytes - size_bytes) {
+        return read_failed(source, offset_bytes, size_bytes, ENODATA);
+    }
+    unsigned char *out = target;
+    uint64_t room_bytes = align_down(min_u64(bounce_bytes, GIB), PAGE_BYTES);
+    uint64_t end = offset_bytes + size_bytes;
+    for (uint64_t at = offset_bytes; at < end;) {
+        uint64_t begin = align_down(at, PAGE_BYTES);
+        uint64_t want = min_u64(room_bytes, align_up(end, PAGE_BYTES) - begin);
+        TRY(read_window(source, begin, (uint32_t)want, bounce));
+        uint64_t part = min_u64(begin + want, end) - at;
+        memcpy(out, (const unsigned char *)bounce + (at - begin), part);
+        out += part;
+        at += part;
+        *read_bytes += want;
+    }
+    return 0;
+}
+
+/* ---- being the same ---- */
+
+static const char *what_changed(const struct io_file *file)
+{
+    struct stat open_status;
+    struct stat path_status;
+    if (fstat(file->fd, &open_status) < 0 || stat(file->path, &path_status) < 0) {
+        return strerror(errno);
+    }
+    if (open_status.st_ino != path_status.st_ino || open_status.st_dev != path_status.st_dev) {
+        return "it was replaced by another file";
+    }
+    if ((uint64_t)open_status.st_size != file->size_bytes) {
+        return "its size changed";
+    }
+    return mtime_of(&open_status) != file->mtime_ns ? "it was written to" : NULL;
+}
+
+int io_files_unchanged(const struct io_files *files)
+{
+    for (uint32_t i = 0; i < files->count; i++) {
+        const char *what = what_changed(&files->file[i]);
+        if (what != NULL) {
+            return err_set(ERR_IO,
+                           "%s: changed while being read: %s; the results cannot be trusted, "
+                           "run again on files at rest",
+                           files->file[i].path, what);
+        }
+    }
+    return 0;
+}

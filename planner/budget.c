@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Splits the RAM: fixed parts first, then working slots and ring, then pins, then the expert
+ * cache. A pinned byte saves a byte per token and a cached one at most half, so with `auto` the
+ * cache gets memory only when the whole trunk is pinned. */
+#include <stdio.h>
+
+#include "core/base/err.h"
+#include "planner/planner_priv.h"
+
+static uint64_t fixed_bytes(const struct plan_account *a)
+{
+    return a->reserve + a->index + a->schedule + a->small + a->state + a->kv + a->activations +
+           a->scratch + a->rows + a->cache_heap;
+}
+
+static uint64_t small_tensor_bytes(const struct model *model)
+{
+    uint64_t floats = 0;
+    for (uint32_t layer = 0; layer < model->config.layers; layer++) {
+        for (int id = 0; id < T_LAYER_COUNT; id++) {
+            const struct tensor_ref *ref = model_tensor(model, layer, (enum tensor_id)id);
+            bool vector = ref->size_bytes > 0 && (ref->dtype == DTYPE_F32 || ref->rows == 1);
+            floats += vector ? align_up((uint64_t)ref->rows * ref->cols, 16) : 0;
+        }
+    }
+    return floats * sizeof(float) + 3 * align_up(model->config.hidden, 16) * sizeof(float);
+}
+
+/* The largest and the typical expert, in aligned windows. */
+static void measure_experts(const struct model *model, struct plan *plan)
+{
+    const struct model_config *c = &model->config;
+    struct extent extents[EXPERT_PARTS];
+    uint32_t part_at[EXPERT_PARTS];
+    for (uint32_t layer = c->first_dense; layer < c->layers; layer++) {
+        for (uint32_t expert = 0; expert < c->experts; expert++) {
+            uint32_t count = model_expert_extents(model, layer, expert, extents, part_at);
+            uint64_t window = 0;
+            for (uint32_t i = 0; i < count; i++) {
+                uint64_t end = extents[i].offset_bytes + extents[i].size_bytes;
+                window += align_up(end, PAGE_BYTES) -
+                          align_down(extents[i].offset_bytes, PAGE_BYTES);
+            }
+            plan->slot_bytes = max_u64(plan->slot_bytes, window);
+            plan->experts_per_pass += expert < c->experts_per_token;
+        }
+    }
+    plan->expert_window_bytes = plan->slot_bytes;
+    for (int part = 0; part < EXPERT_PARTS; part++) {
+        plan->expert_payload_bytes += model->part_bytes[part];
+    }
+}
+
+/* Fixed parts of the account for a chunk of tokens. */
+static void account_fixed(const struct model *model, struct plan *plan, uint32_t chunk)
+{
+    const struct plan_request *r = &plan->request;
+    const struct model_config *c = &model->config;
+    struct plan_account *a = &plan->account;
+    plan->chunk = chunk;
+    activations_layout(c, chunk, &plan->activations);
+    scratch_layout(c, chunk, r->context, &plan->scratch);
+    plan->row_window_bytes = align_up(c->hidden * dtype_bytes(DTYPE_BF16), PAGE_BYTES) + PAGE_BYTES;
+    a->reserve = r->reserve_bytes;
+    a->index = r->index_bytes;
+    a->schedule = walk_bytes(plan);
+    a->small = small_tensor_bytes(model);
+    a->state = state_bytes(c);
+    a->kv = kv_bytes(c, r->context);
+    a->activations = plan->activations.size_bytes + (uint64_t)c->vocab * sizeof(float) +
+                     (uint64_t)c->hidden * sizeof(float);
+    a->scratch = plan->scratch.size_bytes * r->workers;
+    a->rows = plan->row_window_bytes * chunk;
+    a->cache_heap = r->cache_base_bytes;
+}
+
+static uint64_t trunk_window_bytes(const struct plan *plan)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->tile_count; i++) {
+        bytes += plan->tiles[i].window_bytes;
+    }
+    return bytes;
+}
+
+/* Pins are placed one after the other, none across a slice; padding counts. */
+static uint64_t place_pins(struct plan *plan)
+{
+    uint64_t slice = plan->request.pin_slice_bytes;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < plan->tile_count; i++) {
+        struct plan_tile *tile = &plan->tiles[i];
+        if (tile->pinned) {
+            uint64_t room = align_up(at + 1, slice) - at;
+            at += tile->window_bytes > room ? room : 0;
+            tile->pin_offset_bytes = at;
+            at += tile->window_bytes;
+        }
+    }
+    return at;
+}
+
+/* Pins tiles evenly over the walk until about budget bytes of windows are pinned: every stretch
+ * then has the same ratio of streamed to pinned bytes. */
+static void spread_pins(struct plan *plan, uint64_t budget, uint64_t trunk)
+{
+    long double share = budget >= trunk ? 1.0L : (long double)budget / (long double)trunk;
+    uint64_t walked = 0;
+    uint64_t pinned = 0;
+    for (uint32_t i = 0; i < plan->tile_count; i++) {
+        struct plan_tile *tile = &plan->tiles[i];
+        walked += tile->window_bytes;
+        tile->pinned = budget >= trunk ||
+                       (long double)(pinned + tile->window_bytes) <= share * (long double)walked;
+        pinned += tile->pinned ? tile->window_bytes : 0;
+    }
+}
+
+/* Pins at most budget bytes, padding included. */
+static void pin_within(struct plan *plan, uint64_t budget, uint64_t trunk)
+{
+    uint64_t aim = budget;
+    for (int attempt = 0; attempt < 64; attempt++) {
+        spread_pins(plan, aim, trunk);
+        plan->pin_area_bytes = place_pins(plan);
+        if (plan->pin_area_bytes <= budget) {
+            return;
+        }
+        uint64_t over = plan->pin_area_bytes - budget;
+        aim = min_u64(aim, trunk);
+        aim = aim > over ? aim - over : 0;
+    }
+    spread_pins(plan, 0, trunk);
+    plan->pin_area_bytes = 0;
+}
+
+static uint64_t streamed_bytes(const struct plan *plan)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->tile_count; i++) {
+        bytes += plan->tiles[i].pinned ? 0 : plan->tiles[i].window_bytes;
+    }
+    return bytes;
+}
+
+/* What the ring would like: three windows of requests in flight, never less than two tiles. */
+static uint64_t ring_wanted(const struct plan *plan, uint64_t windows)
+{
+    uint64_t flight = plan->request.io_depth * plan->request.io_size_bytes;
+    uint64_t want = max_u64(min_u64(windows * flight, 1 * GIB - plan->tile_window_max),
+                            2 * plan->tile_window_max);
+    return align_up(want, PAGE_BYTES);
+}
+
+/* Working slots and ring from `room` bytes, from comfortable down to one of each. */
+static void share_ring(struct plan *plan, uint64_t room, uint64_t streamed)
+{
+    uint32_t slots = plan->slot_bytes > 0 ? PLAN_WORKING_SLOTS : 0;
+    uint64_t want = min_u64(ring_wanted(plan, 3), streamed);
+    uint64_t modest = min_u64(ring_wanted(plan, 1), want);
+    uint64_t least = min_u64(plan->tile_window_max, want);
+    while (slots > 2 && slots * plan->slot_bytes + want > room) {
+        slots--;
+    }
+    while (slots > 1 && slots * plan->slot_bytes + modest > room) {
+        slots--;
+    }
+    uint64_t left = room - slots * plan->slot_bytes;
+    plan->working_slots = slots;
+    plan->ring_bytes = max_u64(least, min_u64(want, align_down(left, PAGE_BYTES)));
+}
+
+/* depth requests of equal size must fit the ring: the size gives way, never the depth. */
+static void set_io_size(struct plan *plan)
+{
+    uint64_t size = plan->request.io_size_bytes;
+    if (plan->ring_bytes > 0) {
+        size = min_u64(size, align_down(plan->ring_bytes / plan->request.io_depth, PAGE_BYTES));
+    }
+    plan->io_size_bytes = max_u64(size, PAGE_BYTES);
+}
+
+static int refuse_fit(const struct plan *plan, uint64_t needed, const char *cure)
+{
+    return err_set(ERR_FIT, "needs %llu bytes (%.2f MiB) of RAM but --ram allows %llu (%.2f MiB); "
+                   "%s", (unsigned long long)needed, (double)needed / (double)MIB,
+                   (unsigned long long)plan->request.ram_bytes,
+                   (double)plan->request.ram_bytes / (double)MIB, cure);
+}
+
+/* The largest chunk that leaves nine tenths of what the fixed parts do not take. */
+static uint32_t choose_chunk(const struct model *model, struct plan *plan, uint64_t least)
+{
+    uint32_t chunk = 1;
+    while (chunk < 512 && chunk < plan->request.prompt_tokens) {
+        chunk *= 2;
+    }
+    chunk = (uint32_t)min_u64(chunk, plan->request.prompt_tokens);
+    for (; chunk > 1; chunk = (chunk + 1) / 2) {
+        account_fixed(model, plan, chunk);
+        uint64_t fixed = fixed_bytes(&plan->account);
+        uint64_t flexible = plan->account.activations + plan->account.scratch + plan->account.rows;
+        if (fixed + least <= plan->request.ram_bytes &&
+            flexible * 10 <= plan->request.ram_bytes) {
+            break;
+        }
+    }
+    return chunk > 0 ? chunk : 1;
+}
+
+static uint64_t explicit_pins(const struct plan *plan, uint64_t trunk, bool *given)
+{
+    const struct plan_request *r = &plan->request;
+    *given = r->pin_percent >= 0 || r->pin_bytes != PLAN_AUTO;
+    if (r->pin_percent >= 0) {
+        return (uint64_t)((double)trunk * r->pin_percent / 100.0);
+    }
+    return r->pin_bytes == PLAN_ALL ? UINT64_MAX : min_u64(r->pin_bytes, trunk);
+}
+
+static uint64_t total_experts(const struct model_config *c)
+{
+    return (uint64_t)(c->layers - min_u64(c->layers, c->first_dense)) * c->experts;
+}
+
+/* Pins and explicit slots first, when they are given; then ring and working slots; then pins;
+ * then, the trunk being whole, the cache. */
+static int split(const struct model *model, struct plan *plan, uint64_t trunk)
+{
+    const struct plan_request *r = &plan->request;
+    struct plan_account *a = &plan->account;
+    uint64_t slot_cost = plan->slot_bytes + r->cache_slot_bytes;
+    uint64_t slots_max = total_experts(&model->config);
+    bool pins_given;
+    uint64_t pins = explicit_pins(plan, trunk, &pins_given);
+    uint64_t slots = r->expert_slots == PLAN_AUTO ? 0 : min_u64(r->expert_slots, slots_max);
+    if (pins_given) {
+        spread_pins(plan, pins, trunk);
+        plan->pin_area_bytes = place_pins(plan);
+    }
+    uint64_t streamed = streamed_bytes(plan);
+    uint64_t taken = fixed_bytes(a) + plan->pin_area_bytes + slots * slot_cost;
+    uint64_t least = min_u64(plan->tile_window_max, streamed) + plan->slot_bytes;
+    plan->floor_bytes = taken + least;
+    if (plan->floor_bytes > r->ram_bytes) {
+        char cure[128];
+        snprintf(cure, sizeof cure, "give --ram %lluM%s%s",
+                 (unsigned long long)div_ceil(plan->floor_bytes, MIB),
+                 pins_given || slots > 0 ? ", or less --pin and --expert-slots" : "",
+                 plan->chunk > 1 ? ", or a smaller --chunk" : "");
+        return refuse_fit(plan, plan->floor_bytes, cure);
+    }
+    uint64_t room = r->ram_bytes - taken;
+    share_ring(plan, room, streamed);
+    if (!pins_given) {
+        uint64_t spare = room - plan->ring_bytes - plan->working_slots * plan->slot_bytes;
+        bool whole = spare + plan->ring_bytes >= trunk + trunk / 64;
+        pin_within(plan, whole ? spare + plan->ring_bytes : spare, trunk);
+        plan->ring_bytes = min_u64(plan->ring_bytes, streamed_bytes(plan));
+    }
+    uint64_t used = fixed_bytes(a) + plan->pin_area_bytes + plan->ring_bytes +
+                    plan->working_slots * plan->slot_bytes;
+    if (r->expert_slots == PLAN_AUTO && plan->slot_bytes > 0 && streamed_bytes(plan) == 0) {
+        slots = min_u64((r->ram_bytes - used) / slot_cost, slots_max);
+    }
+    plan->cache_slots = (uint32_t)slots;
+    return 0;
+}
+
+static void account_split(struct plan *plan)
+{
+    struct plan_account *a = &plan->account;
+    a->ring = plan->ring_bytes;
+    a->working = plan->working_slots * plan->slot_bytes;
+    a->cached = plan->cache_slots * plan->slot_bytes;
+    a->cache_heap += plan->cache_slots * plan->request.cache_slot_bytes;
+    a->pins = plan->pin_area_bytes;
+    a->total = fixed_bytes(a) + a->ring + a->working + a->cached + a->pins;
+}
+
+int budget_split(const struct model *model, struct plan *plan)
+{
+    const struct plan_request *r = &plan->request;
+    measure_experts(model, plan);
+    if (plan->tile_window_max > r->pin_slice_bytes || plan->slot_bytes > 1 * GIB) {
+        return err_set(ERR_FIT, "a tile of %llu bytes or an expert of %llu bytes is larger than "
+                       "one buffer can be; use a smaller --tile",
+                       (unsigned long long)plan->tile_window_max,
+                       (unsigned long long)plan->slot_bytes);
+    }
+    uint64_t trunk = trunk_window_bytes(plan);
+    uint64_t least = plan->tile_window_max + plan->slot_bytes;
+    uint32_t chunk = r->chunk == PLAN_AUTO ? choose_chunk(model, plan, least)
+                                           : (uint32_t)min_u64(r->chunk, r->prompt_tokens);
+    account_fixed(model, plan, chunk);
+    TRY(split(model, plan, trunk));
+    set_io_size(plan);
+    account_split(plan);
+    plan->expert_requests = (uint32_t)plan_requests_of(plan, plan->expert_window_bytes);
+    return plan->account.total <= r->ram_bytes
+               ? 0 : refuse_fit(plan, plan->account.total, "this is a fault of the planner");
+}
