@@ -28,26 +28,32 @@ ALWAYS_INLINE struct v16 words_to_lanes(__m256i words)
                     V_F32(_mm256_and_si256(words, _mm256_set1_epi32(-0x10000))));
 }
 
-ALWAYS_INLINE struct group group_decode(const unsigned char *p)
+/* The 32 codes of a group, one per byte: in each half eight even elements, then eight odd. */
+ALWAYS_INLINE __m256i group_codes(const unsigned char *p)
 {
     /* Each half takes its eight bytes twice, lanes j and j + 8 side by side: the first copy for
      * the low nibbles, the second, shifted, for the high ones. */
     const __m256i order =
         _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14,
                          7, 15, 4, 12, 5, 13, 6, 14, 7, 15);
-    const __m256i byte3 = both_halves(_mm_setr_epi8(E2M1_BYTE3));
-    const __m256i byte2 = both_halves(_mm_setr_epi8(E2M1_BYTE2));
     __m256i codes = both_halves(_mm_loadu_si128((const __m128i *)(const void *)p));
     codes = _mm256_shuffle_epi8(codes, order);
     codes = _mm256_blend_epi32(codes, _mm256_srli_epi16(codes, 4), 0xcc);
-    codes = _mm256_and_si256(codes, _mm256_set1_epi8(15));
+    return _mm256_and_si256(codes, _mm256_set1_epi8(15));
+}
+
+ALWAYS_INLINE struct group codes_decode(__m256i codes)
+{
+    const __m256i byte3 = both_halves(_mm_setr_epi8(E2M1_BYTE3));
+    const __m256i byte2 = both_halves(_mm_setr_epi8(E2M1_BYTE2));
     __m256i upper = _mm256_shuffle_epi8(byte3, codes);
     __m256i lower = _mm256_shuffle_epi8(byte2, codes);
     return (struct group){words_to_lanes(_mm256_unpacklo_epi8(lower, upper)),
                           words_to_lanes(_mm256_unpackhi_epi8(lower, upper))};
 }
 
-/* Rows by tokens, both constants at every call; results to out[row * tokens + token]. */
+/* Rows by tokens, both constants at every call; results to out[row * tokens + token]. The codes
+ * of the next group are made while this one is multiplied, which shortens the wait for them. */
 ALWAYS_INLINE void block(float *out, const struct matmul *m, uint32_t first, const float *x,
                          const uint32_t rows, const uint32_t tokens)
 {
@@ -59,10 +65,17 @@ ALWAYS_INLINE void block(float *out, const struct matmul *m, uint32_t first, con
     }
     const unsigned char *w = m->w + first * groups * MXFP4_GROUP_BYTES;
     const unsigned char *scale = m->scale + first * groups;
+    __m256i next[ROWS_MAX];
+    UNROLL
+    for (uint32_t r = 0; r < rows; r++) {
+        next[r] = group_codes(w + r * groups * MXFP4_GROUP_BYTES);
+    }
     for (size_t g = 0; g < groups; g++) {
+        size_t ahead = g + 1 < groups ? g + 1 : g;
         UNROLL
         for (uint32_t r = 0; r < rows; r++) {
-            struct group e = group_decode(w + (r * groups + g) * MXFP4_GROUP_BYTES);
+            struct group e = codes_decode(next[r]);
+            next[r] = group_codes(w + (r * groups + ahead) * MXFP4_GROUP_BYTES);
             struct v16 factor = v16_set1(f32_from_bits(mxfp4_scale_bits[scale[r * groups + g]]));
             UNROLL
             for (uint32_t t = 0; t < tokens; t++) {

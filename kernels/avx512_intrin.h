@@ -4,7 +4,8 @@
 
 /* Where the AVX-512 intrinsics of avx512.c come from: the compiler, or, so that a CPU without
  * them can test the same source, SIMDe over AVX2 and FMA. Only the test that includes avx512.c
- * defines KERNELS_AVX512_EMULATED; its table then has a name of its own. */
+ * defines KERNELS_AVX512_EMULATED; its table then has a name of its own. That object is built
+ * with -mavx2 -mfma -Wno-psabi: values of 64 bytes never leave it. */
 
 #include <immintrin.h>
 
@@ -13,9 +14,6 @@
 #if !defined(__AVX2__) || !defined(__FMA__) || defined(__AVX512F__)
 #error "the emulation needs -mavx2 -mfma, so that its fused steps are fused, and no AVX-512"
 #endif
-
-/* Values of 64 bytes are passed between functions of this one object only. */
-#pragma GCC diagnostic ignored "-Wpsabi"
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>

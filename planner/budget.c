@@ -101,17 +101,19 @@ static uint64_t place_pins(struct plan *plan)
 }
 
 /* Pins tiles evenly over the walk until about budget bytes of windows are pinned: every stretch
- * then has the same ratio of streamed to pinned bytes. */
+ * then has the same ratio of streamed to pinned bytes. A tile is due when a whole largest tile of
+ * credit has built up, so that small tiles are not taken before large ones. */
 static void spread_pins(struct plan *plan, uint64_t budget, uint64_t trunk)
 {
-    long double share = budget >= trunk ? 1.0L : (long double)budget / (long double)trunk;
+    bool all = budget >= trunk;
+    long double share = all ? 1.0L : (long double)budget / (long double)trunk;
     uint64_t walked = 0;
     uint64_t pinned = 0;
     for (uint32_t i = 0; i < plan->tile_count; i++) {
         struct plan_tile *tile = &plan->tiles[i];
         walked += tile->window_bytes;
-        tile->pinned = budget >= trunk ||
-                       (long double)(pinned + tile->window_bytes) <= share * (long double)walked;
+        tile->pinned = all || (long double)(pinned + plan->tile_window_max) <=
+                                  share * (long double)walked;
         pinned += tile->pinned ? tile->window_bytes : 0;
     }
 }

@@ -319,14 +319,14 @@ static int refuse_place(const struct model *model, const struct shard_list *list
 {
     struct tensor_spec spec;
     const char *name = slot_name(model, slot, &spec);
-    if (list->expected[slot] == 0) {
+    if (shard_list_expected(list, slot) == 0) {
         return err_set(ERR_MODEL, "%s: the index does not name tensor %s, which is in %s: index "
                        "and shards are not of one download", model->dir, name,
                        list->names[file]);
     }
     return err_set(ERR_MODEL, "%s: the index places tensor %s in %s but it is in %s: index and "
                    "shards are not of one download", model->dir, name,
-                   list->names[list->expected[slot] - 1], list->names[file]);
+                   list->names[shard_list_expected(list, slot) - 1], list->names[file]);
 }
 
 static int refuse_missing(const struct model *model, const struct shard_list *list,
@@ -339,7 +339,7 @@ static int refuse_missing(const struct model *model, const struct shard_list *li
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i == 0 ? "" : ", ",
                                  slot_name(model, slots[i], &spec));
     }
-    const uint32_t file = list->has_index ? list->expected[slots[0]] : 0;
+    const uint32_t file = list->has_index ? shard_list_expected(list, slots[0]) : 0;
     return err_set(ERR_MODEL, "%s: %llu of the %llu tensors of the model are missing: %s%s%s%s",
                    model->dir, (unsigned long long)count,
                    (unsigned long long)(model->tensor_count + count), names,
@@ -359,7 +359,7 @@ int bind_check(const struct model *model, const struct shard_list *list)
         const uint32_t file = slot_file(model, slot);
         struct tensor_place place;
         if (file != FILE_NONE) {
-            if (list->has_index && list->expected[slot] != file + 1) {
+            if (list->has_index && shard_list_expected(list, slot) != file + 1) {
                 return refuse_place(model, list, slot, file);
             }
         } else if (slot_place(c, slot, &place)) {

@@ -12,6 +12,11 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define INDEX_CAP_BYTES (512 * MIB)
 #define SHARD_SUFFIX ".safetensors"
+
+/* A config may claim any number of tensors: no table of a size that the index belies is made. */
+#define SLOTS_UNCHECKED_MAX ((uint64_t)1 << 20)
+#define ENTRY_BYTES_MIN 32
+
 #define TABLE_SLOTS (1U << 17) /* at least twice SHARD_COUNT_MAX, so that a probe always ends */
 
 /* The index while it is scanned. The released one has 497,220 entries in 60 MB: its text is gone
@@ -141,14 +146,14 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sorts the names and carries the expected file numbers along. */
-static int sort_names(struct shard_list *list, uint64_t slots)
+/* Sorts the names. What was expected before keeps its numbers: list->moved translates them, so
+ * that the table, which may be vast, need not be gone through. */
+static int sort_names(struct shard_list *list)
 {
-    char **before = malloc((list->count + 1) * sizeof *before);
-    uint16_t *moved = calloc((size_t)list->count + 1, sizeof *moved);
-    if (before == NULL || moved == NULL) {
+    char **before = malloc(list->count * sizeof *before);
+    list->moved = calloc((size_t)list->count + 1, sizeof *list->moved);
+    if (before == NULL || list->moved == NULL) {
         free(before);
-        free(moved);
         return err_set(ERR_MEMORY, "no memory for the list of shards");
     }
     memcpy(before, list->names, list->count * sizeof *before);
@@ -156,14 +161,15 @@ static int sort_names(struct shard_list *list, uint64_t slots)
     for (uint32_t i = 0; i < list->count; i++) {
         char **at = bsearch(&before[i], list->names, list->count, sizeof *list->names,
                             compare_names);
-        moved[i + 1] = (uint16_t)(at - list->names + 1);
-    }
-    for (uint64_t slot = 0; slot < slots; slot++) {
-        list->expected[slot] = moved[list->expected[slot]]; /* 0 stays 0 */
+        list->moved[i + 1] = (uint16_t)(at - list->names + 1); /* 0, not named, stays 0 */
     }
     free(before);
-    free(moved);
     return 0;
+}
+
+uint32_t shard_list_expected(const struct shard_list *list, uint64_t slot)
+{
+    return list->moved[list->expected[slot]];
 }
 
 static int parse_index(struct index *index, const struct file_text *file)
@@ -180,7 +186,7 @@ static int parse_index(struct index *index, const struct file_text *file)
     if (!has_map || index->list->count == 0) {
         return err_set(ERR_MODEL, "%s: its weight_map is missing or empty", index->path);
     }
-    return sort_names(index->list, bind_slot_count(index->config));
+    return sort_names(index->list);
 }
 
 static int read_index(const char *path, const struct model_config *c, struct shard_list *list)
@@ -188,10 +194,18 @@ static int read_index(const char *path, const struct model_config *c, struct sha
     struct index index = {.path = path, .config = c, .list = list};
     struct file_text file;
     TRY(file_read(path, INDEX_CAP_BYTES, &file));
-    list->has_index = true;
-    list->expected = calloc(bind_slot_count(c), sizeof *list->expected);
-    index.table = calloc(TABLE_SLOTS, sizeof *index.table);
+    const uint64_t slots = bind_slot_count(c);
     int rc = 0;
+    if (slots > SLOTS_UNCHECKED_MAX && slots > file.size_bytes / ENTRY_BYTES_MIN) {
+        rc = err_set(ERR_MODEL, "%s: config.json asks for some %llu tensors, more than this index "
+                     "of %zu bytes can name: they are not of one model", path,
+                     (unsigned long long)slots, file.size_bytes);
+        file_text_free(&file);
+        return rc;
+    }
+    list->has_index = true;
+    list->expected = calloc(slots, sizeof *list->expected);
+    index.table = calloc(TABLE_SLOTS, sizeof *index.table);
     if (list->expected == NULL || index.table == NULL) {
         rc = err_set(ERR_MEMORY, "%s: no memory to read it", path);
     } else {
@@ -295,6 +309,7 @@ void shard_list_free(struct shard_list *list)
     }
     free(list->names);
     free(list->expected);
+    free(list->moved);
     free(list->first_ignored);
     *list = (struct shard_list){.names = NULL};
 }

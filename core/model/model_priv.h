@@ -97,7 +97,8 @@ struct shard_list {
     char **names;        /* base names, sorted */
     uint32_t count;
     bool has_index;
-    uint16_t *expected;  /* per slot of bind_slot(): 1 + position in names, 0 = not named */
+    uint16_t *expected;  /* per slot of bind_slot(); read through shard_list_expected() */
+    uint16_t *moved;     /* what stands there -> 1 + position in names */
     uint32_t ignored;    /* other *.safetensors of the folder, with an index */
     char *first_ignored; /* one of their names */
 };
@@ -106,6 +107,9 @@ struct shard_list {
 
 int shard_list_read(const char *dir, const struct model_config *c, struct shard_list *out);
 void shard_list_free(struct shard_list *list);
+
+/* With an index: 1 + position in names of the file that should hold a slot, 0 = not named. */
+uint32_t shard_list_expected(const struct shard_list *list, uint64_t slot);
 
 /* ---- bind.c --------------------------------------------------------------------------- */
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/err.h"
+
 /* A condition without which no test can go on. */
 static void need(bool condition, const char *what)
 {
@@ -263,11 +265,21 @@ char *fake_shard_path(const struct fake_model *fake, uint32_t shard)
     return fake_path(fake, name);
 }
 
+/* A new file in the place of any old one. Writing over the old one instead would make some file
+ * systems wait for the drive. */
+static FILE *create(const char *path)
+{
+    (void)unlink(path);
+    FILE *out = fopen(path, "wb");
+    need(out != NULL, path);
+    return out;
+}
+
 void fake_put(const struct fake_model *fake, const char *name, const void *bytes, size_t size)
 {
     char *path = fake_path(fake, name);
-    FILE *out = fopen(path, "wb");
-    need(out != NULL && fwrite(bytes, 1, size, out) == size && fclose(out) == 0, path);
+    FILE *out = create(path);
+    need(fwrite(bytes, 1, size, out) == size && fclose(out) == 0, path);
     free(path);
 }
 
@@ -278,9 +290,8 @@ static void write_shard(struct fake_model *fake, uint32_t shard)
     uint64_t data_bytes = 0;
     char *header = fake_header(fake, shard, &header_bytes, &data_bytes);
     char *path = fake_shard_path(fake, shard);
-    FILE *out = fopen(path, "wb");
+    FILE *out = create(path);
     unsigned char length[8];
-    need(out != NULL, path);
     for (int i = 0; i < 8; i++) {
         length[i] = (unsigned char)((uint64_t)header_bytes >> (8 * i));
     }
@@ -300,11 +311,10 @@ static void write_shard(struct fake_model *fake, uint32_t shard)
     free(header);
 }
 
-static void write_index(const struct fake_model *fake)
+void fake_write_index(const struct fake_model *fake)
 {
     char *path = fake_path(fake, "model.safetensors.index.json");
-    FILE *out = fopen(path, "wb");
-    need(out != NULL, path);
+    FILE *out = create(path);
     fprintf(out, "{\"metadata\":{\"total_size\":0},\"weight_map\":{");
     for (size_t i = 0; i < fake->count; i++) {
         char name[80];
@@ -318,9 +328,8 @@ static void write_index(const struct fake_model *fake)
 
 void fake_write(struct fake_model *fake)
 {
-    const char *top = getenv("TMPDIR");
     if (fake->dir[0] == '\0') {
-        snprintf(fake->dir, sizeof fake->dir, "%s/k3ring-test-XXXXXX", top == NULL ? "/tmp" : top);
+        snprintf(fake->dir, sizeof fake->dir, "%s/k3ring-test-XXXXXX", P_tmpdir);
         need(mkdtemp(fake->dir) != NULL, fake->dir);
     }
     char *config = fake_config_json(&fake->config);
@@ -330,7 +339,7 @@ void fake_write(struct fake_model *fake)
         write_shard(fake, shard);
     }
     if (!fake->no_index) {
-        write_index(fake);
+        fake_write_index(fake);
     }
 }
 
@@ -347,4 +356,28 @@ void fake_free(struct fake_model *fake)
     }
     free(fake->tensors);
     *fake = (struct fake_model){.tensors = NULL};
+}
+
+bool fake_refused(const struct fake_model *fake, const char *part)
+{
+    static const uint32_t threads[] = {1, 2, 7};
+    char first[ERR_MESSAGE_BYTES] = "";
+    for (size_t i = 0; i < countof(threads); i++) {
+        const struct model_options options = {.threads = threads[i]};
+        struct model *model = NULL;
+        err_clear();
+        const int rc = model_open(fake->dir, &options, &model);
+        const char *message = err_message();
+        if (i == 0) {
+            snprintf(first, sizeof first, "%s", message);
+        }
+        if (rc != ERR_MODEL || model != NULL || strstr(message, part) == NULL ||
+            strchr(message, '\n') != NULL || strcmp(first, message) != 0) {
+            fprintf(stderr, "%u threads: code %d, expected '%s' in '%s'\n", threads[i], rc, part,
+                    message);
+            model_close(model);
+            return false;
+        }
+    }
+    return true;
 }

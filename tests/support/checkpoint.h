@@ -3,8 +3,8 @@
 #define TEST_CHECKPOINT_H
 
 /* Small checkpoints for tests: a list of tensors made from the inventory, which a test may
- * change before it is written to a folder of its own under $TMPDIR or /tmp. All weights are
- * zero. Failures abort: a test that cannot build its input has nothing to say. */
+ * change before it is written to a folder of its own under /tmp. All weights are zero. Failures
+ * abort: a test that cannot build its input has nothing to say. */
 
 #include <stdio.h>
 
@@ -53,6 +53,11 @@ char *fake_header(struct fake_model *fake, uint32_t shard, size_t *size_bytes,
 
 /* Makes the folder and writes config.json, the shards and the index. */
 void fake_write(struct fake_model *fake);
+void fake_write_index(const struct fake_model *fake); /* once more, alone */
+
+/* True when the folder is refused as a model with part in the message, in one line and in the
+ * same words by one thread and by several. Otherwise what happened goes to stderr. */
+bool fake_refused(const struct fake_model *fake, const char *part);
 
 /* Paths and single files of the folder. The paths are free()d by the caller. */
 char *fake_path(const struct fake_model *fake, const char *name);

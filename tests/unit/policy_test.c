@@ -121,10 +121,13 @@ static void compare_batch(struct subject *subject, struct policy_model *model,
     ck_assert_uint_le(subject->evictions.count, tokens * shape->per_token);
     for (policy_key key = 0; key < shape->layers * shape->experts; key++) {
         bool now = subject_has(subject, key);
-        ck_assert_msg(now == policy_model_resident(model, key), "%s: key %u of %ux%u k=%u N=%u",
-                      subject->ops->name, key, shape->layers, shape->experts, shape->per_token,
-                      shape->slots);
-        ck_assert_msg(!before[key] || now || logged(subject, key), "key %u left unlogged", key);
+        if (now != policy_model_resident(model, key)) { /* an assertion per key would be slow */
+            ck_abort_msg("%s: key %u of %ux%u k=%u N=%u", subject->ops->name, key, shape->layers,
+                         shape->experts, shape->per_token, shape->slots);
+        }
+        if (before[key] && !now && !logged(subject, key)) {
+            ck_abort_msg("%s: key %u left unlogged", subject->ops->name, key);
+        }
         residents += now;
         before[key] = now;
     }
@@ -157,7 +160,7 @@ static void compare_walk(const char *name, struct rng *rng)
 
 START_TEST(every_policy_equals_its_plain_model_on_random_batches)
 {
-    for (uint64_t seed = 0; seed < 60; seed++) {
+    for (uint64_t seed = 0; seed < 40; seed++) {
         struct rng rng = rng_seed(1000 * seed + (uint64_t)_i);
         compare_walk(policy_table[_i]->name, &rng);
     }

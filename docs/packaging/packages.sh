@@ -1,0 +1,23 @@
+#!/bin/sh
+# Installs what k3ring needs on Debian 12, Ubuntu 22.04 or later.
+#   packages.sh          to build and run
+#   packages.sh test     also what the tests and CI use
+set -eu
+build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev"
+tests="clang libclang-rt-14-dev check libsubunit-dev libsimde-dev"
+wanted=$build
+[ "${1:-}" = test ] && wanted="$build $tests"
+if [ "${1:-}" = test ] && ! apt-cache show libclang-rt-14-dev > /dev/null 2>&1; then
+    wanted=$(printf '%s' "$wanted" | sed 's/ libclang-rt-14-dev//')
+fi
+missing=
+for package in $wanted; do
+    dpkg-query -W -f='${Status}' "$package" 2> /dev/null | grep -q 'ok installed' ||
+        missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+$sudo apt-get update -qq
+# shellcheck disable=SC2086
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing

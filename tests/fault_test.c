@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine over drives that fail and files that lie: the answer is the right one or an error
+ * that names what is wrong. Never a wrong token, never a stand-still. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/rewrite.h"
+
+#define WATCHDOG_SECONDS 120
+#define SAMPLES 70
+
+static struct tiny original; /* never changed by a test */
+
+static void watch(void)
+{
+    alarm(WATCHDOG_SECONDS);
+}
+
+static void unwatch(void)
+{
+    alarm(0);
+}
+
+/* ---- reads that fail ---- */
+
+enum scene { SCENE_STEPPED, SCENE_THREADS, SCENE_COUNT };
+
+/* Everything is streamed, with four working slots and two tokens: about 700 reads. */
+static struct engine_options streaming(enum scene scene)
+{
+    struct engine_options o = tiny_options(2);
+    o.io = IO_SIM;
+    o.stepped = scene == SCENE_STEPPED;
+    o.pin_bytes = 0;
+    o.expert_slots = 0;
+    o.sim.seed = 7;
+    return o;
+}
+
+static bool names_the_place(const char *message)
+{
+    bool part = strstr(message, "layer ") != NULL || strstr(message, "lm_head") != NULL ||
+                strstr(message, "embedding row") != NULL;
+    return part && strstr(message, ".safetensors") != NULL && strstr(message, "offset ") != NULL;
+}
+
+static void expect_read_error(const struct tiny_run *run, uint64_t victim)
+{
+    ck_assert_msg(run->rc == ERR_IO, "read %llu: rc %d, '%s'", (unsigned long long)victim,
+                  run->rc, run->message);
+    ck_assert_msg(names_the_place(run->message), "read %llu: '%s'", (unsigned long long)victim,
+                  run->message);
+    ck_assert_msg(tiny_golden_so_far(run), "read %llu: a wrong token", (unsigned long long)victim);
+}
+
+static void expect_clean(const struct tiny_run *run, const char *hash)
+{
+    ck_assert_msg(run->rc == 0, "rc %d, '%s'", run->rc, run->message);
+    ck_assert(tiny_golden_so_far(run));
+    ck_assert_str_eq(run->hash, hash);
+}
+
+/* The reads of a run in which none fails, and its hash. */
+static uint64_t count_reads(struct engine_options o, uint32_t gen, char hash[65])
+{
+    static struct tiny_run run;
+    tiny_generate(&original, &o, gen, NULL, &run);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    ck_assert_uint_eq(run.count, gen);
+    ck_assert(tiny_golden_so_far(&run));
+    memcpy(hash, run.hash, sizeof run.hash);
+    return run.stats.io.requests;
+}
+
+START_TEST(a_failed_read_ends_the_run_whichever_it_is)
+{
+    static struct tiny_run run;
+    char hash[65];
+    struct engine_options o = streaming((enum scene)_i);
+    uint64_t reads = count_reads(o, 2, hash);
+    uint64_t stride = max_u64(reads / SAMPLES, 1);
+    ck_assert_uint_gt(reads, 300);
+    for (uint64_t victim = 1; victim <= reads; victim += victim < 8 ? 1 : stride) {
+        o.sim.fail_read = victim;
+        o.sim.fail_errno = EIO;
+        tiny_generate(&original, &o, 2, NULL, &run);
+        expect_read_error(&run, victim);
+    }
+    o.sim.fail_read = reads;
+    tiny_generate(&original, &o, 2, NULL, &run);
+    expect_read_error(&run, reads);
+    o.sim.fail_read = reads + 1;
+    tiny_generate(&original, &o, 2, NULL, &run);
+    expect_clean(&run, hash);
+}
+END_TEST
+
+START_TEST(a_failed_read_ends_a_run_with_pins_and_cache)
+{
+    static struct tiny_run run;
+    char hash[65];
+    struct engine_options o = tiny_options(GOLDEN_STEPS);
+    o.io = IO_SIM;
+    o.stepped = _i == SCENE_STEPPED;
+    uint64_t reads = count_reads(o, GOLDEN_STEPS, hash);
+    ck_assert_str_eq(hash, TINY_HASH);
+    for (uint64_t victim = 1; victim <= reads; victim += reads / 24) {
+        o.sim.fail_read = victim;
+        o.sim.fail_errno = EIO;
+        tiny_generate(&original, &o, GOLDEN_STEPS, NULL, &run);
+        expect_read_error(&run, victim);
+    }
+}
+END_TEST
+
+START_TEST(a_failed_read_ends_a_run_with_the_smallest_tiles)
+{
+    static struct tiny_run run;
+    char hash[65];
+    struct engine_options o = streaming((enum scene)_i);
+    o.tile_bytes = 4096;
+    o.io_depth = 64;
+    uint64_t reads = count_reads(o, 2, hash);
+    for (uint64_t victim = 1; victim <= reads; victim += reads / 16) {
+        o.sim.fail_read = victim;
+        o.sim.fail_errno = EIO;
+        tiny_generate(&original, &o, 2, NULL, &run);
+        expect_read_error(&run, victim);
+    }
+}
+END_TEST
+
+START_TEST(a_drive_that_stays_gone_ends_the_run)
+{
+    static const int errors[] = {EIO, ENODATA, EREMOTEIO, ENXIO, EINVAL, ENOMEM, ESTALE};
+    static const uint64_t victims[] = {1, 9, 100, 333};
+    static struct tiny_run run;
+    struct engine_options o = streaming((enum scene)_i);
+    o.sim.fail_from_there = true;
+    for (size_t i = 0; i < countof(errors); i++) {
+        for (size_t k = 0; k < countof(victims); k++) {
+            o.sim.fail_read = victims[k];
+            o.sim.fail_errno = errors[i];
+            tiny_generate(&original, &o, 2, NULL, &run);
+            expect_read_error(&run, victims[k]);
+        }
+    }
+}
+END_TEST
+
+/* EAGAIN and EINTR are transient: for ever is not. */
+START_TEST(a_drive_that_is_always_busy_ends_the_run)
+{
+    static const int errors[] = {EAGAIN, EINTR};
+    static struct tiny_run run;
+    struct engine_options o = streaming((enum scene)_i);
+    o.sim.fail_from_there = true;
+    for (size_t i = 0; i < countof(errors); i++) {
+        o.sim.fail_read = 20;
+        o.sim.fail_errno = errors[i];
+        tiny_generate(&original, &o, 2, NULL, &run);
+        expect_read_error(&run, 20);
+        ck_assert_uint_gt(run.stats.io.retries, 0);
+    }
+}
+END_TEST
+
+START_TEST(a_failed_engine_refuses_more_work)
+{
+    struct engine *e = NULL;
+    struct engine_options o = streaming((enum scene)_i);
+    const uint32_t ids[GOLDEN_PROMPT] = {3, 141, 59, 26, 53, 58, 97, 93};
+    const float *logits;
+    o.sim.fail_read = 40;
+    o.sim.fail_errno = EIO;
+    ck_assert_int_eq(engine_open(&e, original.dir, &o), 0);
+    ck_assert_int_eq(engine_begin(e, GOLDEN_PROMPT, 1), 0);
+    ck_assert_int_eq(engine_pass(e, ids, GOLDEN_PROMPT, &logits), ERR_IO);
+    ck_assert_int_eq(engine_end(e), ERR_IO);
+    ck_assert_int_eq(engine_begin(e, GOLDEN_PROMPT, 1), ERR_IO);
+    engine_close(e);
+    err_clear();
+}
+END_TEST
+
+START_TEST(an_engine_closes_with_reads_in_flight)
+{
+    struct engine_options o = streaming((enum scene)_i);
+    for (int i = 0; i < 8; i++) {
+        struct engine *e = NULL;
+        o.io_depth = 1U << i;
+        o.sim.seed = (uint64_t)i;
+        ck_assert_int_eq(engine_open(&e, original.dir, &o), 0);
+        ck_assert_int_eq(engine_begin(e, GOLDEN_PROMPT, 1), 0);
+        engine_close(e);
+    }
+}
+END_TEST
+
+START_TEST(reads_in_parts_and_interrupted_give_the_golden_hash)
+{
+    static const struct {
+        uint32_t part, again, intr;
+    } every[] = {{1, 0, 0}, {3, 0, 0}, {0, 1, 0}, {0, 5, 0}, {0, 0, 1}, {0, 0, 7}, {2, 3, 5},
+                 {1, 1, 1}};
+    static struct tiny_run run;
+    struct engine_options o = streaming((enum scene)_i);
+    o.context = GOLDEN_PROMPT + GOLDEN_STEPS;
+    o.expert_slots = 24;
+    o.pin_bytes = MIB;
+    for (size_t i = 0; i < countof(every); i++) {
+        o.sim.short_every = every[i].part;
+        o.sim.again_every = every[i].again;
+        o.sim.intr_every = every[i].intr;
+        tiny_generate(&original, &o, GOLDEN_STEPS, NULL, &run);
+        expect_clean(&run, TINY_HASH);
+        ck_assert_uint_eq(run.stats.io.short_reads > 0, every[i].part > 0);
+        ck_assert_uint_eq(run.stats.io.retries > 0, every[i].again + every[i].intr > 0);
+    }
+}
+END_TEST
+
+/* ---- files that change under the engine ---- */
+
+struct cut {
+    const struct tiny *tiny;
+    uint32_t shard;
+    int64_t change_bytes;
+};
+
+static void cut_shard(void *ctx)
+{
+    const struct cut *cut = ctx;
+    tiny_truncate(cut->tiny, tiny_shard(cut->shard), cut->change_bytes);
+}
+
+static void expect_cut_noticed(enum io_engine engine, bool stepped, uint32_t shard, int64_t change)
+{
+    static struct tiny_run run;
+    struct tiny copy;
+    tiny_copy(&copy, &original);
+    struct cut cut = {&copy, shard, change};
+    struct tiny_events events = {.between = cut_shard, .ctx = &cut};
+    struct engine_options o = streaming(SCENE_THREADS);
+    o.io = engine;
+    o.stepped = stepped;
+    o.context = GOLDEN_PROMPT + GOLDEN_STEPS;
+    tiny_generate(&copy, &o, GOLDEN_STEPS, &events, &run);
+    tiny_remove(&copy);
+    ck_assert_msg(run.rc == ERR_IO, "shard %u by %lld: rc %d '%s'", shard + 1, (long long)change,
+                  run.rc, run.message);
+    ck_assert_msg(strstr(run.message, tiny_shard(shard)) != NULL, "%s", run.message);
+    ck_assert(tiny_golden_so_far(&run));
+}
+
+START_TEST(a_shard_cut_by_one_byte_after_open_is_named)
+{
+    for (uint32_t shard = 0; shard < 2; shard++) {
+        expect_cut_noticed(IO_URING, false, shard, -1);
+        expect_cut_noticed(IO_PREAD, false, shard, -1);
+        expect_cut_noticed(IO_SIM, true, shard, -1);
+    }
+}
+END_TEST
+
+START_TEST(a_shard_cut_in_the_middle_after_open_is_named)
+{
+    for (uint32_t shard = 0; shard < TINY_SHARDS; shard++) {
+        expect_cut_noticed(IO_URING, false, shard, shard == 2 ? -100000 : -1000000);
+        expect_cut_noticed(IO_PREAD, false, shard, shard == 2 ? -100000 : -1000000);
+    }
+}
+END_TEST
+
+/* ---- headers that lie ---- */
+
+/* Opening the damaged copy must fail, with every one of the words. */
+static void expect_refusal(struct tiny *copy, const char *word, const char *other_word)
+{
+    static struct tiny_run run;
+    struct engine_options o = tiny_options(1);
+    tiny_generate(copy, &o, 1, NULL, &run);
+    tiny_remove(copy);
+    ck_assert_msg(run.rc == ERR_MODEL, "rc %d '%s'", run.rc, run.message);
+    ck_assert_msg(strstr(run.message, word) != NULL, "no '%s' in '%s'", word, run.message);
+    ck_assert_msg(strstr(run.message, other_word) != NULL, "no '%s' in '%s'", other_word,
+                  run.message);
+}
+
+#define NORM "language_model.model.norm.weight"
+#define OUT_NORM "language_model.model.output_attn_res_norm.weight"
+
+START_TEST(overlapping_tensors_are_refused)
+{
+    struct tiny copy;
+    tiny_copy(&copy, &original);
+    tiny_edit_header(&copy, 2, "[131072,131328]", "[131070,131326]");
+    expect_refusal(&copy, tiny_shard(2), "overlap");
+}
+END_TEST
+
+START_TEST(a_tensor_beyond_the_file_is_refused)
+{
+    struct tiny copy;
+    tiny_copy(&copy, &original);
+    tiny_truncate(&copy, tiny_shard(1), -1);
+    expect_refusal(&copy, tiny_shard(1), "model.layers.12.");
+}
+END_TEST
+
+START_TEST(a_tensor_described_twice_is_refused)
+{
+    struct tiny copy;
+    tiny_copy(&copy, &original);
+    tiny_edit_header(&copy, 2, OUT_NORM, NORM);
+    expect_refusal(&copy, tiny_shard(2), NORM);
+}
+END_TEST
+
+START_TEST(a_tensor_of_the_wrong_shape_is_refused)
+{
+    static const char *const shapes[] = {"[64,2]", "[127]", "[1,128]", "[]", "[128,1,1]"};
+    struct tiny copy;
+    for (size_t i = 0; i < countof(shapes); i++) {
+        char before[200];
+        char after[200];
+        tiny_copy(&copy, &original);
+        snprintf(before, sizeof before, "\"%s\":{\"dtype\":\"BF16\",\"shape\":[128]", NORM);
+        snprintf(after, sizeof after, "\"%s\":{\"dtype\":\"BF16\",\"shape\":%s", NORM, shapes[i]);
+        tiny_edit_header(&copy, 2, before, after);
+        expect_refusal(&copy, tiny_shard(2), NORM);
+    }
+}
+END_TEST
+
+START_TEST(an_absurd_header_length_is_refused)
+{
+    static const unsigned char lengths[][8] = {{0, 0, 0, 0, 0, 0, 0, 0x80},
+                                               {255, 255, 255, 255, 255, 255, 255, 255},
+                                               {0xF8, 255, 255, 255, 255, 255, 255, 255},
+                                               {0, 0, 0, 0, 0, 0, 0, 0},
+                                               {1, 0, 0, 0, 0, 0, 0, 0}};
+    for (size_t i = 0; i < countof(lengths); i++) {
+        struct tiny copy;
+        size_t size_bytes;
+        tiny_copy(&copy, &original);
+        unsigned char *file = tiny_read(&copy, tiny_shard(0), &size_bytes);
+        memcpy(file, lengths[i], 8);
+        tiny_put(&copy, tiny_shard(0), file, size_bytes);
+        free(file);
+        expect_refusal(&copy, tiny_shard(0), "header");
+    }
+}
+END_TEST
+
+/* 64 KiB in the middle of a shard that were never written. */
+static void punch(const struct tiny *tiny)
+{
+    char path[TINY_PATH_BYTES];
+    size_t size_bytes;
+    unsigned char *file = tiny_read(tiny, tiny_shard(0), &size_bytes);
+    const size_t from = 1 << 20;
+    const size_t until = from + (1 << 16);
+    tiny_path(tiny, tiny_shard(0), path);
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    tiny_need(fd >= 0 && pwrite(fd, file, from, 0) == (ssize_t)from, path);
+    tiny_need(pwrite(fd, file + until, size_bytes - until, (off_t)until) ==
+              (ssize_t)(size_bytes - until), path);
+    tiny_need(fsync(fd) == 0, path);
+    close(fd);
+    free(file);
+}
+
+/* Whether this file system tells of holes at all. */
+static bool tells_holes(const struct tiny *tiny)
+{
+    char path[TINY_PATH_BYTES];
+    tiny_path(tiny, tiny_shard(0), path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t end = lseek(fd, 0, SEEK_END);
+    bool told = lseek(fd, 0, SEEK_HOLE) < end;
+    close(fd);
+    return told;
+}
+
+START_TEST(a_shard_with_a_hole_is_refused_unless_synthetic)
+{
+    static struct tiny_run run;
+    struct engine_options o = tiny_options(1);
+    struct tiny copy;
+    char marker[TINY_PATH_BYTES];
+    tiny_copy(&copy, &original);
+    punch(&copy);
+    if (!tells_holes(&copy)) {
+        printf("this file system does not tell of holes: not tested\n");
+        tiny_remove(&copy);
+        return;
+    }
+    tiny_generate(&copy, &o, 1, NULL, &run);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    tiny_path(&copy, MODEL_SYNTH_MARKER, marker);
+    ck_assert_int_eq(unlink(marker), 0);
+    expect_refusal(&copy, tiny_shard(0), "never written");
+}
+END_TEST
+
+/* ---- weights that are no numbers ---- */
+
+static const unsigned char bf16_nan[2] = {0xC0, 0x7F};
+static const unsigned char bf16_inf[2] = {0x80, 0x7F};
+static const unsigned char f32_nan[4] = {0, 0, 0xC0, 0x7F};
+static const unsigned char scale_nan[1] = {0xFF};
+
+/* An expert that the last prompt position of the golden run demands. */
+static uint32_t demanded_expert(uint32_t layer)
+{
+    static struct tiny_run run;
+    struct engine_options o = tiny_options(1);
+    tiny_generate(&original, &o, 1, NULL, &run);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    return run.route[layer][0];
+}
+
+/* The run must end with ERR_NUMERIC and the word, over every backend, with no token. */
+static void expect_numeric(const char *tensor, uint64_t at_bytes, const void *bytes, size_t size,
+                           const char *word)
+{
+    static const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM};
+    static struct tiny_run run;
+    struct tiny copy;
+    tiny_copy(&copy, &original);
+    tiny_poke(&copy, tensor, at_bytes, bytes, size);
+    for (size_t i = 0; i < countof(engines); i++) {
+        struct engine_options o = tiny_options(3);
+        o.io = engines[i];
+        o.stepped = o.io == IO_SIM;
+        tiny_generate(&copy, &o, 3, NULL, &run);
+        ck_assert_msg(run.rc == ERR_NUMERIC, "%s: rc %d '%s'", tensor, run.rc, run.message);
+        ck_assert_msg(strstr(run.message, word) != NULL, "%s: no '%s' in '%s'", tensor, word,
+                      run.message);
+        ck_assert_msg(run.count == 0, "%s: made %u ids", tensor, run.count);
+    }
+    tiny_remove(&copy);
+}
+
+#define LAYER "language_model.model.layers."
+
+START_TEST(a_bad_row_of_lm_head_is_named_by_its_logit)
+{
+    const char *head = "language_model.lm_head.weight";
+    expect_numeric(head, 5 * 256, bf16_nan, sizeof bf16_nan, "logit 5 is NaN at step 0");
+    expect_numeric(head, 5 * 256, bf16_inf, sizeof bf16_inf, "logit 5 is infinite at step 0");
+    expect_numeric(head, 255 * 256 + 254, bf16_nan, sizeof bf16_nan, "logit 255 is NaN");
+}
+END_TEST
+
+START_TEST(a_bad_norm_before_lm_head_stops_the_run)
+{
+    expect_numeric(NORM, 0, bf16_nan, sizeof bf16_nan, "logit 0 is NaN at step 0");
+    expect_numeric(OUT_NORM, 4, bf16_nan, sizeof bf16_nan, "logit 0 is NaN at step 0");
+}
+END_TEST
+
+START_TEST(a_bad_norm_of_a_layer_names_the_layer)
+{
+    expect_numeric(LAYER "3.input_layernorm.weight", 6, bf16_nan, sizeof bf16_nan, "layer 3 ");
+    expect_numeric(LAYER "3.post_attention_layernorm.weight", 0, bf16_nan, sizeof bf16_nan,
+                   "layer 3 ");
+    expect_numeric(LAYER "3.self_attn.kv_a_layernorm.weight", 0, bf16_nan, sizeof bf16_nan,
+                   "layer 3 ");
+    expect_numeric(LAYER "0.input_layernorm.weight", 254, bf16_nan, sizeof bf16_nan, "layer 0 ");
+}
+END_TEST
+
+START_TEST(a_bad_value_of_the_recurrence_names_the_layer)
+{
+    expect_numeric(LAYER "4.self_attn.dt_bias", 0, f32_nan, sizeof f32_nan, "layer 4 ");
+    expect_numeric(LAYER "4.self_attn.A_log", 0, f32_nan, sizeof f32_nan, "layer 4 ");
+    expect_numeric(LAYER "4.self_attn.k_conv1d.weight", 0, f32_nan, sizeof f32_nan, "layer 4 ");
+}
+END_TEST
+
+START_TEST(an_expert_scale_of_255_names_the_layer)
+{
+    static const char *const parts[] = {"w1", "w2", "w3"};
+    uint32_t expert = demanded_expert(6);
+    for (size_t i = 0; i < countof(parts); i++) {
+        char tensor[160];
+        snprintf(tensor, sizeof tensor,
+                 LAYER "6.block_sparse_moe.experts.%u.%s.weight_scale", expert, parts[i]);
+        expect_numeric(tensor, 0, scale_nan, sizeof scale_nan, "layer 6 ");
+    }
+}
+END_TEST
+
+START_TEST(a_bad_router_weight_names_the_layer)
+{
+    const char *gate = LAYER "5.block_sparse_moe.gate.weight";
+    expect_numeric(gate, 7 * 256, bf16_nan, sizeof bf16_nan, "layer 5 ");
+    expect_numeric(gate, 7 * 256, bf16_inf, sizeof bf16_inf, "layer 5 ");
+    expect_numeric(gate, 15 * 256 + 254, bf16_nan, sizeof bf16_nan, "layer 5 ");
+}
+END_TEST
+
+START_TEST(a_bad_router_bias_names_the_layer)
+{
+    const char *bias = LAYER "5.block_sparse_moe.gate.e_score_correction_bias";
+    expect_numeric(bias, 0, f32_nan, sizeof f32_nan, "layer 5");
+    expect_numeric(bias, 60, f32_nan, sizeof f32_nan, "layer 5");
+}
+END_TEST
+
+START_TEST(a_bad_embedding_stops_the_run)
+{
+    const char *embed = "language_model.model.embed_tokens.weight";
+    expect_numeric(embed, 93 * 256 + 2, bf16_nan, sizeof bf16_nan, "layer 0 ");
+    expect_numeric(embed, 3 * 256, bf16_inf, sizeof bf16_inf, "layer 0 ");
+}
+END_TEST
+
+/* ---- other layouts of the same tensors ---- */
+
+static void expect_golden(const struct tiny *tiny, uint64_t seed)
+{
+    static struct tiny_run run;
+    static const uint64_t pins[] = {0, PLAN_AUTO};
+    for (size_t i = 0; i < 4 * countof(pins); i++) {
+        struct engine_options o = tiny_options(GOLDEN_STEPS);
+        o.io = i / 2 == 0 ? IO_URING : i / 2 == 1 ? IO_PREAD : IO_SIM;
+        o.stepped = i / 2 == 3;
+        o.sim.seed = seed;
+        o.pin_bytes = pins[i % 2];
+        o.expert_slots = i % 2 == 0 ? 3 : PLAN_AUTO;
+        o.tile_bytes = i % 2 == 0 ? 4096 : PLAN_AUTO;
+        tiny_generate(tiny, &o, GOLDEN_STEPS, NULL, &run);
+        expect_clean(&run, TINY_HASH);
+    }
+}
+
+static const struct rewrite_options layouts[] = {
+    {.seed = 0, .shards = 1},
+    {.seed = 11, .shards = 1, .odd_base = true},
+    {.seed = 12, .shards = 7, .odd_base = true},
+    {.seed = 13, .shards = 6},
+    {.seed = 14, .shards = 13, .odd_base = true, .gap_bytes = 3},
+};
+
+START_TEST(tensors_anywhere_give_the_golden_hash)
+{
+    struct tiny copy;
+    rewrite(&copy, &original, &layouts[_i]);
+    expect_golden(&copy, (uint64_t)_i);
+    tiny_remove(&copy);
+}
+END_TEST
+
+START_TEST(a_failed_read_of_a_parted_expert_ends_the_run)
+{
+    static struct tiny_run run;
+    struct tiny copy;
+    struct engine_options o = streaming((enum scene)_i);
+    rewrite(&copy, &original, &layouts[2]);
+    for (uint64_t victim = 3; victim < 1000; victim += 101) {
+        o.sim.fail_read = victim;
+        o.sim.fail_errno = EIO;
+        tiny_generate(&copy, &o, 2, NULL, &run);
+        expect_read_error(&run, victim);
+    }
+    tiny_remove(&copy);
+}
+END_TEST
+
+/* ---- the suite ---- */
+
+static TCase *add_case(Suite *suite, const char *name)
+{
+    TCase *tcase = tcase_create(name);
+    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
+    tcase_add_checked_fixture(tcase, watch, unwatch);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+static void add_reads(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "reads");
+    tcase_add_loop_test(tcase, a_failed_read_ends_the_run_whichever_it_is, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, a_failed_read_ends_a_run_with_pins_and_cache, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, a_failed_read_ends_a_run_with_the_smallest_tiles, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, a_drive_that_stays_gone_ends_the_run, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, a_drive_that_is_always_busy_ends_the_run, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, a_failed_engine_refuses_more_work, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, an_engine_closes_with_reads_in_flight, 0, SCENE_COUNT);
+    tcase_add_loop_test(tcase, reads_in_parts_and_interrupted_give_the_golden_hash, 0,
+                        SCENE_COUNT);
+}
+
+static void add_files(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "files");
+    tcase_add_test(tcase, a_shard_cut_by_one_byte_after_open_is_named);
+    tcase_add_test(tcase, a_shard_cut_in_the_middle_after_open_is_named);
+    tcase_add_test(tcase, overlapping_tensors_are_refused);
+    tcase_add_test(tcase, a_tensor_beyond_the_file_is_refused);
+    tcase_add_test(tcase, a_tensor_described_twice_is_refused);
+    tcase_add_test(tcase, a_tensor_of_the_wrong_shape_is_refused);
+    tcase_add_test(tcase, an_absurd_header_length_is_refused);
+    tcase_add_test(tcase, a_shard_with_a_hole_is_refused_unless_synthetic);
+}
+
+static void add_weights(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "weights");
+    tcase_add_test(tcase, a_bad_row_of_lm_head_is_named_by_its_logit);
+    tcase_add_test(tcase, a_bad_norm_before_lm_head_stops_the_run);
+    tcase_add_test(tcase, a_bad_norm_of_a_layer_names_the_layer);
+    tcase_add_test(tcase, a_bad_value_of_the_recurrence_names_the_layer);
+    tcase_add_test(tcase, an_expert_scale_of_255_names_the_layer);
+    tcase_add_test(tcase, a_bad_router_weight_names_the_layer);
+    tcase_add_test(tcase, a_bad_router_bias_names_the_layer);
+    tcase_add_test(tcase, a_bad_embedding_stops_the_run);
+}
+
+static void add_layouts(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "layouts");
+    tcase_add_loop_test(tcase, tensors_anywhere_give_the_golden_hash, 0, countof(layouts));
+    tcase_add_loop_test(tcase, a_failed_read_of_a_parted_expert_ends_the_run, 0, SCENE_COUNT);
+}
+
+int main(void)
+{
+    tiny_make(&original);
+    Suite *suite = suite_create("faults");
+    add_reads(suite);
+    add_files(suite);
+    add_weights(suite);
+    add_layouts(suite);
+    SRunner *runner = srunner_create(suite);
+#ifdef K3RING_SANITIZED
+    srunner_set_fork_status(runner, CK_NOFORK);
+#endif
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    tiny_remove(&original);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
