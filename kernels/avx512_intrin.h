@@ -40,6 +40,17 @@ static inline simde__m512i emulated_cvtepu8_epi32(__m128i a)
     return simde_mm512_inserti64x4(simde_mm512_castsi256_si512(lo), hi, 1);
 }
 
+/* SIMDe subtracts signed integers, and the exponent arithmetic of a NaN overflows them. */
+static inline simde__m512i emulated_sub_epi32(simde__m512i a, simde__m512i b)
+{
+    __m256i lo = _mm256_sub_epi32(simde_mm512_castsi512_si256(a), simde_mm512_castsi512_si256(b));
+    __m256i hi = _mm256_sub_epi32(simde_mm512_extracti64x4_epi64(a, 1),
+                                  simde_mm512_extracti64x4_epi64(b, 1));
+    return simde_mm512_inserti64x4(simde_mm512_castsi256_si512(lo), hi, 1);
+}
+
+#undef _mm512_sub_epi32
+#define _mm512_sub_epi32(a, b) emulated_sub_epi32(a, b)
 #define _mm512_cvtps_pd(a) emulated_cvtps_pd(a)
 #define _mm512_cvtepu16_epi32(a) emulated_cvtepu16_epi32(a)
 #define _mm512_cvtepu8_epi32(a) emulated_cvtepu8_epi32(a)

@@ -26,28 +26,56 @@ static uint64_t small_tensor_bytes(const struct model *model)
     return floats * sizeof(float) + 3 * align_up(model->config.hidden, 16) * sizeof(float);
 }
 
-/* The largest and the typical expert, in aligned windows. */
-static void measure_experts(const struct model *model, struct plan *plan)
+static uint64_t extent_window(const struct extent *extent)
+{
+    return align_up(extent->offset_bytes + extent->size_bytes, PAGE_BYTES) -
+           align_down(extent->offset_bytes, PAGE_BYTES);
+}
+
+/* The expert with the largest sum of aligned windows, which stands for all. */
+struct largest_expert {
+    uint32_t layer, expert;
+};
+
+static struct largest_expert measure_experts(const struct model *model, struct plan *plan)
 {
     const struct model_config *c = &model->config;
+    struct largest_expert largest = {0};
     struct extent extents[EXPERT_PARTS];
     uint32_t part_at[EXPERT_PARTS];
     for (uint32_t layer = c->first_dense; layer < c->layers; layer++) {
+        plan->experts_per_pass += c->experts_per_token;
         for (uint32_t expert = 0; expert < c->experts; expert++) {
             uint32_t count = model_expert_extents(model, layer, expert, extents, part_at);
             uint64_t window = 0;
             for (uint32_t i = 0; i < count; i++) {
-                uint64_t end = extents[i].offset_bytes + extents[i].size_bytes;
-                window += align_up(end, PAGE_BYTES) -
-                          align_down(extents[i].offset_bytes, PAGE_BYTES);
+                window += extent_window(&extents[i]);
             }
-            plan->slot_bytes = max_u64(plan->slot_bytes, window);
-            plan->experts_per_pass += expert < c->experts_per_token;
+            if (window > plan->slot_bytes) {
+                plan->slot_bytes = window;
+                largest = (struct largest_expert){layer, expert};
+            }
         }
     }
     plan->expert_window_bytes = plan->slot_bytes;
     for (int part = 0; part < EXPERT_PARTS; part++) {
         plan->expert_payload_bytes += model->part_bytes[part];
+    }
+    return largest;
+}
+
+/* Reads of the largest expert; each of its extents is read on its own. */
+static void count_expert_requests(const struct model *model, struct plan *plan,
+                                  struct largest_expert largest)
+{
+    struct extent extents[EXPERT_PARTS];
+    uint32_t part_at[EXPERT_PARTS];
+    if (plan->slot_bytes == 0) {
+        return;
+    }
+    uint32_t count = model_expert_extents(model, largest.layer, largest.expert, extents, part_at);
+    for (uint32_t i = 0; i < count; i++) {
+        plan->expert_requests += (uint32_t)plan_requests_of(plan, extent_window(&extents[i]));
     }
 }
 
@@ -190,7 +218,8 @@ static int refuse_fit(const struct plan *plan, uint64_t needed, const char *cure
                    (double)plan->request.ram_bytes / (double)MIB, cure);
 }
 
-/* The largest chunk that leaves nine tenths of what the fixed parts do not take. */
+/* The largest chunk that leaves nine tenths of the RAM and `least` bytes for all that is not
+ * sized by the chunk. */
 static uint32_t choose_chunk(const struct model *model, struct plan *plan, uint64_t least)
 {
     uint32_t chunk = 1;
@@ -225,47 +254,86 @@ static uint64_t total_experts(const struct model_config *c)
     return (uint64_t)(c->layers - min_u64(c->layers, c->first_dense)) * c->experts;
 }
 
+/* What overrides ask for, before the rest is divided. */
+struct demand {
+    bool pins_given;
+    uint64_t slots;       /* of the cache; 0 with auto */
+    uint64_t slot_cost;   /* a slot and its heap */
+    uint64_t slots_max;
+    uint64_t taken_bytes; /* pins and slots given */
+    uint64_t least_bytes; /* one ring tile and one working slot */
+};
+
+static void place_demand(const struct model *model, struct plan *plan, uint64_t trunk,
+                         struct demand *d)
+{
+    const struct plan_request *r = &plan->request;
+    uint64_t pins = explicit_pins(plan, trunk, &d->pins_given);
+    d->slots_max = total_experts(&model->config);
+    d->slots = r->expert_slots == PLAN_AUTO ? 0 : min_u64(r->expert_slots, d->slots_max);
+    d->slot_cost = plan->slot_bytes + r->cache_slot_bytes;
+    if (d->pins_given) {
+        spread_pins(plan, pins, trunk);
+        plan->pin_area_bytes = place_pins(plan);
+    }
+    d->taken_bytes = plan->pin_area_bytes + d->slots * d->slot_cost;
+    d->least_bytes = min_u64(plan->tile_window_max, streamed_bytes(plan)) + plan->slot_bytes;
+}
+
+/* Fixes the chunk and the floor, which with `auto` is that of single tokens. */
+static int fix_chunk(const struct model *model, struct plan *plan, const struct demand *d)
+{
+    const struct plan_request *r = &plan->request;
+    bool automatic = r->chunk == PLAN_AUTO;
+    uint64_t rest = d->taken_bytes + d->least_bytes;
+    uint32_t chunk = automatic ? 1 : (uint32_t)min_u64(r->chunk, r->prompt_tokens);
+    account_fixed(model, plan, chunk);
+    plan->floor_bytes = fixed_bytes(&plan->account) + rest;
+    if (plan->floor_bytes > r->ram_bytes) {
+        char cure[128];
+        snprintf(cure, sizeof cure, "give --ram %lluM%s%s",
+                 (unsigned long long)div_ceil(plan->floor_bytes, MIB),
+                 d->taken_bytes > 0 ? ", or less --pin and --expert-slots" : "",
+                 chunk > 1 ? ", or a smaller --chunk" : "");
+        return refuse_fit(plan, plan->floor_bytes, cure);
+    }
+    if (automatic) {
+        account_fixed(model, plan, choose_chunk(model, plan, rest));
+    }
+    return 0;
+}
+
+/* Pins all when that fits without a ring, else what the ring leaves. */
+static void pin_automatically(struct plan *plan, uint64_t room, uint64_t trunk)
+{
+    uint64_t free_bytes = room - plan->working_slots * plan->slot_bytes;
+    spread_pins(plan, trunk, trunk);
+    plan->pin_area_bytes = place_pins(plan);
+    if (plan->pin_area_bytes > free_bytes) {
+        pin_within(plan, free_bytes - plan->ring_bytes, trunk);
+    }
+    plan->ring_bytes = min_u64(plan->ring_bytes, streamed_bytes(plan));
+}
+
 /* Pins and explicit slots first, when they are given; then ring and working slots; then pins;
  * then, the trunk being whole, the cache. */
 static int split(const struct model *model, struct plan *plan, uint64_t trunk)
 {
     const struct plan_request *r = &plan->request;
-    struct plan_account *a = &plan->account;
-    uint64_t slot_cost = plan->slot_bytes + r->cache_slot_bytes;
-    uint64_t slots_max = total_experts(&model->config);
-    bool pins_given;
-    uint64_t pins = explicit_pins(plan, trunk, &pins_given);
-    uint64_t slots = r->expert_slots == PLAN_AUTO ? 0 : min_u64(r->expert_slots, slots_max);
-    if (pins_given) {
-        spread_pins(plan, pins, trunk);
-        plan->pin_area_bytes = place_pins(plan);
+    struct demand d;
+    place_demand(model, plan, trunk, &d);
+    TRY(fix_chunk(model, plan, &d));
+    uint64_t room = r->ram_bytes - fixed_bytes(&plan->account) - d.taken_bytes;
+    share_ring(plan, room, streamed_bytes(plan));
+    if (!d.pins_given) {
+        pin_automatically(plan, room, trunk);
     }
-    uint64_t streamed = streamed_bytes(plan);
-    uint64_t taken = fixed_bytes(a) + plan->pin_area_bytes + slots * slot_cost;
-    uint64_t least = min_u64(plan->tile_window_max, streamed) + plan->slot_bytes;
-    plan->floor_bytes = taken + least;
-    if (plan->floor_bytes > r->ram_bytes) {
-        char cure[128];
-        snprintf(cure, sizeof cure, "give --ram %lluM%s%s",
-                 (unsigned long long)div_ceil(plan->floor_bytes, MIB),
-                 pins_given || slots > 0 ? ", or less --pin and --expert-slots" : "",
-                 plan->chunk > 1 ? ", or a smaller --chunk" : "");
-        return refuse_fit(plan, plan->floor_bytes, cure);
-    }
-    uint64_t room = r->ram_bytes - taken;
-    share_ring(plan, room, streamed);
-    if (!pins_given) {
-        uint64_t spare = room - plan->ring_bytes - plan->working_slots * plan->slot_bytes;
-        bool whole = spare + plan->ring_bytes >= trunk + trunk / 64;
-        pin_within(plan, whole ? spare + plan->ring_bytes : spare, trunk);
-        plan->ring_bytes = min_u64(plan->ring_bytes, streamed_bytes(plan));
-    }
-    uint64_t used = fixed_bytes(a) + plan->pin_area_bytes + plan->ring_bytes +
-                    plan->working_slots * plan->slot_bytes;
     if (r->expert_slots == PLAN_AUTO && plan->slot_bytes > 0 && streamed_bytes(plan) == 0) {
-        slots = min_u64((r->ram_bytes - used) / slot_cost, slots_max);
+        uint64_t used = fixed_bytes(&plan->account) + plan->pin_area_bytes +
+                        plan->working_slots * plan->slot_bytes;
+        d.slots = min_u64((r->ram_bytes - used) / d.slot_cost, d.slots_max);
     }
-    plan->cache_slots = (uint32_t)slots;
+    plan->cache_slots = (uint32_t)d.slots;
     return 0;
 }
 
@@ -283,22 +351,17 @@ static void account_split(struct plan *plan)
 int budget_split(const struct model *model, struct plan *plan)
 {
     const struct plan_request *r = &plan->request;
-    measure_experts(model, plan);
+    struct largest_expert largest = measure_experts(model, plan);
     if (plan->tile_window_max > r->pin_slice_bytes || plan->slot_bytes > 1 * GIB) {
         return err_set(ERR_FIT, "a tile of %llu bytes or an expert of %llu bytes is larger than "
                        "one buffer can be; use a smaller --tile",
                        (unsigned long long)plan->tile_window_max,
                        (unsigned long long)plan->slot_bytes);
     }
-    uint64_t trunk = trunk_window_bytes(plan);
-    uint64_t least = plan->tile_window_max + plan->slot_bytes;
-    uint32_t chunk = r->chunk == PLAN_AUTO ? choose_chunk(model, plan, least)
-                                           : (uint32_t)min_u64(r->chunk, r->prompt_tokens);
-    account_fixed(model, plan, chunk);
-    TRY(split(model, plan, trunk));
+    TRY(split(model, plan, trunk_window_bytes(plan)));
     set_io_size(plan);
     account_split(plan);
-    plan->expert_requests = (uint32_t)plan_requests_of(plan, plan->expert_window_bytes);
+    count_expert_requests(model, plan, largest);
     return plan->account.total <= r->ram_bytes
                ? 0 : refuse_fit(plan, plan->account.total, "this is a fault of the planner");
 }

@@ -184,8 +184,10 @@ static void add_layer(struct walk *w, uint32_t layer, uint32_t *out, uint32_t *s
 int walk_build(const struct model *model, struct plan *plan)
 {
     struct walk w = {.model = model, .plan = plan};
-    plan->tile_bytes = plan->request.tile_bytes == PLAN_AUTO ? TILE_DEFAULT_BYTES
-                                                             : plan->request.tile_bytes;
+    uint64_t tile_bytes = plan->request.tile_bytes;
+    plan->tile_bytes = tile_bytes == PLAN_AUTO ? TILE_DEFAULT_BYTES
+                                               : max_u64(PAGE_BYTES, align_down(tile_bytes,
+                                                                                PAGE_BYTES));
     uint32_t shared = NO_STEP;
     uint32_t out = add_step(&w, STEP_EMBED, UINT32_MAX, NO_STEP, NO_STEP);
     for (uint32_t layer = 0; layer < model->config.layers && !w.failed; layer++) {

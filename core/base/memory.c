@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define TEXT_BYTES 16384
@@ -46,7 +47,7 @@ static bool field(const char *text, const char *name, uint64_t *value)
 
 static uint64_t file_number(const char *dir, const char *name, uint64_t otherwise)
 {
-    char path[4352];
+    char path[4480];
     char text[TEXT_BYTES];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (!slurp(path, text) || text[0] < '0' || text[0] > '9') {
@@ -57,7 +58,7 @@ static uint64_t file_number(const char *dir, const char *name, uint64_t otherwis
 
 static uint64_t stat_number(const char *dir, const char *name)
 {
-    char path[4352];
+    char path[4480];
     char text[TEXT_BYTES];
     uint64_t value = 0;
     snprintf(path, sizeof path, "%s/memory.stat", dir);
@@ -79,21 +80,35 @@ static uint64_t group_room(const char *dir, bool v2)
     return limit - min_u64(limit, used);
 }
 
-/* Walks from a group's folder up to the mount point. */
-static uint64_t path_room(const char *mount, const char *group, bool v2)
+/* Least of what the groups from a group's folder up to the mount point allow. In a container the
+ * path may be one of the host: folders that are not there set no limit. */
+static uint64_t path_least(const char *mount, const char *group, bool v2,
+                           uint64_t (*allowed)(const char *dir, bool v2))
 {
-    char dir[4096];
-    uint64_t room = UINT64_MAX;
-    snprintf(dir, sizeof dir, "%s%s", mount, group);
+    char dir[4352];
+    uint64_t least = UINT64_MAX;
     size_t root = strlen(mount);
+    snprintf(dir, sizeof dir, "%s%s", mount, group);
     for (;;) {
-        room = min_u64(room, group_room(dir, v2));
+        least = min_u64(least, allowed(dir, v2));
         char *slash = strrchr(dir, '/');
         if (slash == NULL || (size_t)(slash - dir) < root) {
-            return min_u64(room, group_room(mount, v2));
+            return least;
         }
         *slash = '\0';
     }
+}
+
+/* True when a comma-separated list names a controller. */
+static bool listed(const char *names, const char *controller, size_t length)
+{
+    for (const char *at = names; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, controller, length) == 0 && (at[length] == '\0' || at[length] == ',')) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The group of this process for a v1 controller, or of the v2 tree (controller ""). */
@@ -112,11 +127,7 @@ static bool group_of(const char *controller, char *group, size_t capacity)
         }
         *path++ = '\0';
         names++;
-        char *at = length > 0 ? strstr(names, controller) : names;
-        bool listed = length == 0 ? *names == '\0'
-                                  : at != NULL && (at == names || at[-1] == ',') &&
-                                        (at[length] == '\0' || at[length] == ',');
-        if (listed) {
+        if (length == 0 ? *names == '\0' : listed(names, controller, length)) {
             snprintf(group, capacity, "%s", strcmp(path, "/") == 0 ? "" : path);
             return true;
         }
@@ -142,12 +153,12 @@ uint64_t memory_available(const char **why)
         *why = "MemAvailable of /proc/meminfo";
     }
     if (group_of("memory", group, sizeof group)) {
-        uint64_t room = path_room("/sys/fs/cgroup/memory", group, false);
+        uint64_t room = path_least("/sys/fs/cgroup/memory", group, false, group_room);
         *why = room < least ? "the memory cgroup (v1)" : *why;
         least = min_u64(least, room);
     }
     if (group_of("", group, sizeof group)) {
-        uint64_t room = path_room(v2_mount(), group, true);
+        uint64_t room = path_least(v2_mount(), group, true, group_room);
         *why = room < least ? "the memory cgroup (v2)" : *why;
         least = min_u64(least, room);
     }
@@ -168,28 +179,58 @@ uint64_t memory_storage_read_bytes(void)
     return slurp("/proc/self/io", text) && field(text, "read_bytes:", &bytes) ? bytes : 0;
 }
 
-/* Whole processors a quota grants, rounded up; UINT32_MAX without one. */
-static uint32_t quota_processors(void)
+#define CAP_IPC_LOCK_BIT 14U
+
+static bool may_lock_all(void)
 {
-    char group[4096];
-    char path[4224];
+    char text[TEXT_BYTES];
+    const char *line = slurp("/proc/self/status", text) ? strstr(text, "\nCapEff:") : NULL;
+    return line != NULL && (strtoull(line + 8, NULL, 16) >> CAP_IPC_LOCK_BIT & 1) != 0;
+}
+
+uint64_t memory_lockable(void)
+{
+    struct rlimit limit;
+    if (may_lock_all() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
+        return UINT64_MAX;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_MEMLOCK, &limit);
+    return limit.rlim_max == RLIM_INFINITY ? UINT64_MAX : limit.rlim_max;
+}
+
+/* Whole processors the quota of one group grants, rounded up; UINT64_MAX without one. */
+static uint64_t group_processors(const char *dir, bool v2)
+{
+    char path[4480];
     char text[TEXT_BYTES];
     uint64_t quota = 0;
     uint64_t period = 0;
-    if (group_of("cpu", group, sizeof group)) {
-        snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s", group);
-        quota = file_number(path, "cpu.cfs_quota_us", 0); /* -1 is no quota */
-        period = file_number(path, "cpu.cfs_period_us", 0);
-    }
-    if (quota == 0 && group_of("", group, sizeof group)) {
-        snprintf(path, sizeof path, "%s%s/cpu.max", v2_mount(), group);
+    if (!v2) {
+        quota = file_number(dir, "cpu.cfs_quota_us", 0); /* -1 is no quota */
+        period = file_number(dir, "cpu.cfs_period_us", 0);
+    } else {
+        snprintf(path, sizeof path, "%s/cpu.max", dir);
         if (slurp(path, text) && text[0] >= '0' && text[0] <= '9') {
             char *end;
             quota = strtoull(text, &end, 10);
             period = strtoull(end, NULL, 10);
         }
     }
-    return quota > 0 && period > 0 ? (uint32_t)div_ceil(quota, period) : UINT32_MAX;
+    return quota > 0 && period > 0 ? div_ceil(quota, period) : UINT64_MAX;
+}
+
+static uint64_t quota_processors(void)
+{
+    char group[4096];
+    uint64_t least = UINT64_MAX;
+    if (group_of("cpu", group, sizeof group)) {
+        least = path_least("/sys/fs/cgroup/cpu", group, false, group_processors);
+    }
+    if (group_of("", group, sizeof group)) {
+        least = min_u64(least, path_least(v2_mount(), group, true, group_processors));
+    }
+    return least;
 }
 
 uint32_t memory_processors(void)

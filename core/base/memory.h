@@ -17,6 +17,10 @@ uint64_t memory_status(const char *field);
 /* read_bytes of /proc/self/io: what storage really delivered to this process. */
 uint64_t memory_storage_read_bytes(void);
 
+/* Bytes this process may lock: the hard RLIMIT_MEMLOCK, to which the soft one is raised, or
+ * UINT64_MAX when it has CAP_IPC_LOCK or there is no limit. */
+uint64_t memory_lockable(void);
+
 /* Processors this process may run on, counting affinity and a CPU quota; at least 1. */
 uint32_t memory_processors(void);
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/cli/synth.h"
+#include "core/cli/commands.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
 #include "core/cli/options.h"
-
-#define LINE_INTERVAL_NS 200000000U
+#include "core/cli/progress.h"
+#include "core/cli/signals.h"
+#include "core/cli/synth.h"
 
 struct synth_request {
     uint64_t preset;
@@ -46,91 +44,43 @@ static const struct command command = {
     .positional_max = 1,
 };
 
-/* What the progress line needs to know between calls. */
+/* Between calls of show_progress. */
 struct watch {
-    const char *dir;
-    bool terminal;
-    uint64_t start_ns, line_ns;
+    struct progress line;
     uint64_t done_bytes;
 };
-
-static volatile sig_atomic_t caught_signal;
-
-static void catch_signal(int number)
-{
-    caught_signal = number;
-}
-
-/* The first signal ends the run tidily; with SA_RESETHAND a second one ends it at once. */
-static void catch_signals(struct sigaction old[2])
-{
-    struct sigaction action = {.sa_handler = catch_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    caught_signal = 0;
-    sigaction(SIGINT, &action, &old[0]);
-    sigaction(SIGTERM, &action, &old[1]);
-}
-
-static void restore_signals(const struct sigaction old[2])
-{
-    sigaction(SIGINT, &old[0], NULL);
-    sigaction(SIGTERM, &old[1], NULL);
-}
-
-static double seconds_since(uint64_t start_ns, uint64_t now_ns)
-{
-    return (double)(now_ns - start_ns) * 1e-9 + 1e-9;
-}
-
-static void print_line(const struct watch *watch, uint64_t total_bytes, uint64_t now_ns)
-{
-    const double seconds = seconds_since(watch->start_ns, now_ns);
-    const double rate = (double)watch->done_bytes / seconds;
-    const double left = rate > 0 ? (double)(total_bytes - watch->done_bytes) / rate : 0.0;
-    fprintf(stderr, "\rsynth: %.2f of %.2f GB  %3.0f%%  %.0f MB/s  %.0f s left \033[K",
-            (double)watch->done_bytes / 1e9, (double)total_bytes / 1e9,
-            100.0 * (double)watch->done_bytes / (double)total_bytes, rate / 1e6, left);
-}
 
 static bool show_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct watch *watch = user;
     watch->done_bytes = done_bytes;
-    if (watch->terminal) {
-        const uint64_t now_ns = nondet_now_ns();
-        if (now_ns - watch->line_ns >= LINE_INTERVAL_NS) {
-            watch->line_ns = now_ns;
-            print_line(watch, total_bytes, now_ns);
-        }
-    }
-    return caught_signal == 0;
+    progress_show(&watch->line, done_bytes, total_bytes, NULL);
+    return signals_caught() == 0;
 }
 
-static void print_end(const struct watch *watch)
+static void print_end(const struct watch *watch, const char *dir)
 {
-    const double seconds = seconds_since(watch->start_ns, nondet_now_ns());
-    fprintf(stderr, "%ssynth: %s: wrote %.2f GB in %.1f s, %.0f MB/s\n",
-            watch->terminal ? "\r\033[K" : "", watch->dir, (double)watch->done_bytes / 1e9, seconds,
-            (double)watch->done_bytes / 1e6 / seconds);
+    const double seconds = (double)(nondet_now_ns() - watch->line.begun_ns + 1) / 1e9;
+    const double mb = (double)watch->done_bytes / 1e6;
+    const bool large = mb >= 1000.0;
+    fprintf(stderr, "synth: %s: wrote %.2f %s in %.1f s, %.0f MB/s\n", dir,
+            large ? mb / 1000.0 : mb, large ? "GB" : "MB", seconds, mb / seconds);
 }
 
 static int write_watched(const struct synth_request *request, const char *dir)
 {
-    struct sigaction old[2];
-    struct watch watch = {.dir = dir, .terminal = isatty(STDERR_FILENO) == 1,
-                          .start_ns = nondet_now_ns()};
+    struct watch watch = {.done_bytes = 0};
     const struct synth_options options = {
         .preset = request->preset == 0 ? SYNTH_TINY : SYNTH_K3,
         .layers = (uint32_t)request->layers, .experts = (uint32_t)request->experts,
         .vocab = (uint32_t)request->vocab, .seed = request->seed, .sparse = request->sparse,
         .progress = show_progress, .user = &watch};
-    catch_signals(old);
+    signals_catch(NULL);
+    progress_begin(&watch.line, "writing", false);
     const int rc = synth_write(dir, &options);
-    restore_signals(old);
+    progress_clear(&watch.line);
     if (rc == 0) {
-        print_end(&watch);
-    } else if (watch.terminal && watch.line_ns != 0) {
-        fputs("\r\033[K", stderr);
+        print_end(&watch, dir);
     }
     return rc;
 }
@@ -140,17 +90,10 @@ int cmd_synth(int argc, char **argv)
     struct synth_request request = {0};
     const char *dir = NULL;
     bool help;
-    int rc = options_parse(&command, &request, argc, argv, &dir, &help);
-    if (rc >= 0 && help) {
+    TRY(options_parse(&command, &request, argc, argv, &dir, &help));
+    if (help) {
         options_help(stdout, &command);
         return 0;
     }
-    if (rc >= 0) {
-        rc = write_watched(&request, dir);
-    }
-    if (rc < 0) {
-        fprintf(stderr, "k3ring: %s\n", err_message());
-        return caught_signal != 0 ? 128 + caught_signal : err_exit_status(rc);
-    }
-    return 0;
+    return write_watched(&request, dir);
 }

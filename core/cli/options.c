@@ -183,6 +183,12 @@ static int unknown_option(const struct command *command, const char *typed)
                    near ? "?)" : "", command->name);
 }
 
+/* How help and messages show what the option takes. */
+static const char *value_shown(const struct option_row *row)
+{
+    return row->value != NULL ? row->value : row->type == OPTION_CHOICE ? row->words : "";
+}
+
 /* Reads the option at argv[*at] and its value. */
 static int parse_option(const struct command *command, void *target, int argc, char **argv,
                         int *at)
@@ -205,7 +211,7 @@ static int parse_option(const struct command *command, void *target, int argc, c
     const char *text = equals != NULL ? equals + 1 : NULL;
     if (text == NULL) {
         if (*at + 1 >= argc) {
-            return err_set(ERR_USAGE, "--%s needs a value: %s", row->name, row->value);
+            return err_set(ERR_USAGE, "--%s needs a value: %s", row->name, value_shown(row));
         }
         text = argv[++*at];
     }
@@ -248,8 +254,7 @@ void options_help(FILE *out, const struct command *command)
     for (uint32_t i = 0; i < command->row_count; i++) {
         const struct option_row *row = &command->rows[i];
         char left[64];
-        snprintf(left, sizeof left, "--%s %s", row->name,
-                 row->value != NULL ? row->value : row->type == OPTION_CHOICE ? row->words : "");
+        snprintf(left, sizeof left, "--%s %s", row->name, value_shown(row));
         fprintf(out, strlen(left) > 30 ? "  %s\n  %-30s %s" : "  %-30s%.0s %s", left, "",
                 row->help);
         if (row->fallback != NULL) {
@@ -316,6 +321,7 @@ int options_ids(const char *name, const char *text, uint32_t **ids, uint32_t *co
         if (!read_number(p, 1, p + length, &value) || value > UINT32_MAX) {
             free(*ids);
             *ids = NULL;
+            *count = 0;
             return err_set(ERR_USAGE, "--%s: '%s' is not a list of token ids like 3,141,59", name,
                            text);
         }

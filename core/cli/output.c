@@ -11,7 +11,8 @@
 
 static int refuse(const char *path, const char *what)
 {
-    return err_set(ERR_OUTPUT, "%s: %s: %s", path, what, strerror(errno));
+    return err_set(ERR_OUTPUT, "%s: %s: %s", path, what,
+                   errno != 0 ? strerror(errno) : "an earlier write failed");
 }
 
 int output_open(struct output *out, const char *path)
@@ -23,7 +24,12 @@ int output_open(struct output *out, const char *path)
         out->direct = true;
         return 0;
     }
-    out->direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    if (path[0] == '\0') {
+        errno = ENOENT;
+        return refuse("an output with an empty name", "cannot be written");
+    }
+    /* A symbolic link is written through, never replaced: /dev/stdout is one. */
+    out->direct = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
     if (out->direct) {
         out->file = fopen(path, "we");
         return out->file != NULL ? 0 : refuse(path, "cannot be opened for writing");
@@ -32,6 +38,7 @@ int output_open(struct output *out, const char *path)
         out->temporary = NULL;
         return err_set(ERR_MEMORY, "no memory for a file name");
     }
+    unlink(out->temporary); /* left by a killed process of the same number */
     out->file = fopen(out->temporary, "wxe");
     if (out->file == NULL) {
         int rc = refuse(path, "cannot be written");
@@ -56,6 +63,7 @@ void output_abandon(struct output *out)
 
 int output_commit(struct output *out)
 {
+    errno = 0;
     bool bad = fflush(out->file) != 0 || ferror(out->file) != 0;
     if (!bad && out->temporary != NULL) {
         bad = fsync(fileno(out->file)) != 0 && errno != EINVAL;
@@ -87,6 +95,7 @@ int output_text(const char *path, const char *text)
 
 int output_flush_stdout(void)
 {
+    errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
         return refuse("standard output", "cannot be written");
     }

@@ -13,7 +13,7 @@ struct output {
     FILE *file;
     const char *path; /* the caller's */
     char *temporary;
-    bool direct;      /* "-" or something that is no regular file: written in place */
+    bool direct;      /* "-", a link, or anything else but a regular file: written in place */
 };
 
 /* ERR_OUTPUT names the path and the cause. */

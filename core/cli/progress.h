@@ -10,7 +10,7 @@
 struct progress {
     const char *what;      /* "reading", "writing" */
     bool terminal;
-    uint64_t begun_ns, shown_ns, begun_bytes;
+    uint64_t begun_ns, shown_ns;
     bool shown;            /* a line is on the screen */
 };
 

@@ -32,7 +32,4 @@ struct synth_options {
  * ERR_OUTPUT: a write failed. ERR_RUN: stopped by progress(). */
 int synth_write(const char *dir, const struct synth_options *options);
 
-/* The command: argv[0] is "synth". Prints its own errors; returns the exit status. */
-int cmd_synth(int argc, char **argv);
-
 #endif

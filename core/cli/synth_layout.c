@@ -219,8 +219,11 @@ bool synth_next_range(const struct synth_tensor *tensor, bool sparse, uint64_t *
     do {
         row = window_row(tensor, (*cursor)++ - by_token);
     } while (row < prefix);
+    if (row == rows) {
+        return false;
+    }
     *range = (struct synth_range){row * cols, (row + 1) * cols};
-    return row < rows;
+    return true;
 }
 
 /* Adds bytes [begin, end) of a file; *page is the first page not yet counted. */

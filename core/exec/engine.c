@@ -275,6 +275,7 @@ int engine_open(struct engine **out, const char *dir, const struct engine_option
     e->options = *options;
     e->worker_count = worker_count(options);
     e->rng = rng_seed(options->sim.seed);
+    atomic_store(&e->pass_done, 1); /* no pass is running */
     e->caller_allocated = thread_allocated();
     pthread_mutex_init(&e->error_lock, NULL);
     int rc = open_all(e, dir);

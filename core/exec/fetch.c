@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/memory.h"
 #include "core/exec/exec_priv.h"
 
 int fetch_init(struct engine *e)
@@ -53,6 +54,27 @@ static void register_slices(struct engine *e)
     }
 }
 
+/* Fixed buffers for the whole slab or none: decided once, from the limit of locked memory. */
+static bool lockable(struct engine *e)
+{
+    uint64_t allowed = memory_lockable();
+    uint64_t needed = 0;
+    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
+        needed += slab_slice(e->slab, i)->size_bytes;
+    }
+    if (needed <= allowed) {
+        return true;
+    }
+    char line[256];
+    snprintf(line, sizeof line, "registered buffers off: the slab needs %.1f MiB of locked memory, "
+             "the limit is %.1f MiB (ulimit -l, LimitMEMLOCK=); this costs a little CPU per read",
+             (double)needed / (double)MIB, (double)allowed / (double)MIB);
+    if (e->options.note != NULL) {
+        e->options.note(line);
+    }
+    return false;
+}
+
 int fetch_open_ring(struct engine *e)
 {
     struct io_options options = {.engine = e->options.io, .depth = e->options.io_depth,
@@ -71,7 +93,7 @@ int fetch_open_ring(struct engine *e)
         rc = io_open(&e->io, &options, &e->files);
     }
     if (rc == 0) {
-        e->fetch.fixed = true;
+        e->fetch.fixed = options.engine == IO_URING && lockable(e);
         register_slices(e);
     }
     return rc;
@@ -410,6 +432,7 @@ bool fetch_trunk_blocked(struct engine *e)
 void *fetch_thread(void *argument)
 {
     struct engine *e = argument;
+    kernels_thread_init();
     e->io_allocated = thread_allocated();
     if (fetch_open_ring(e) < 0) {
         engine_fail(e, ERR_RUN, err_message());

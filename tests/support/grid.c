@@ -173,8 +173,7 @@ void grid_options(const struct grid_point *point, uint32_t prompt, uint32_t gen,
         .threads = (uint32_t)grid_value(point, GRID_THREADS),
         .isa = (enum isa)grid_value(point, GRID_ISA),
         .io = engines[io],
-        .sim = {.seed = point->seed, .threads = io != GRID_STEPPED, .short_every = 7,
-                .again_every = 11, .intr_every = 13},
+        .sim = {.seed = point->seed, .threads = io != GRID_STEPPED},
         .stepped = io == GRID_STEPPED,
         .context = prompt + gen,
         .chunk = grid_value(point, GRID_CHUNK),
@@ -184,6 +183,11 @@ void grid_options(const struct grid_point *point, uint32_t prompt, uint32_t gen,
         .tile_bytes = grid_value(point, GRID_TILE),
         .prompt_tokens = prompt,
     };
+    if (o->stepped) { /* a drive of moods as well */
+        o->sim.short_every = 7;
+        o->sim.again_every = 11;
+        o->sim.intr_every = 13;
+    }
 }
 
 static void put_number(char *text, size_t size, uint64_t value)

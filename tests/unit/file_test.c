@@ -35,8 +35,9 @@ static void write_file(const char *name, uint32_t file, uint64_t size_bytes)
     FILE *out = fopen(name, "wb");
     ck_assert_ptr_nonnull(out);
     for (uint64_t i = 0; i < size_bytes; i++) {
-        ck_assert_int_ne(fputc(byte_at(file, i), out), EOF);
+        fputc(byte_at(file, i), out);
     }
+    ck_assert_int_eq(ferror(out), 0);
     ck_assert_int_eq(fclose(out), 0);
 }
 
@@ -78,6 +79,15 @@ static int read_now(uint32_t file, uint64_t offset_bytes, uint64_t size_bytes,
                         read_bytes);
 }
 
+static bool target_holds(uint32_t file, uint64_t offset_bytes, uint64_t size_bytes)
+{
+    uint64_t right = 0;
+    for (uint64_t i = 0; i < size_bytes; i++) {
+        right += target[1 + i] == byte_at(file, offset_bytes + i);
+    }
+    return right == size_bytes;
+}
+
 static bool message_has(const char *part)
 {
     return strstr(err_message(), part) != NULL;
@@ -115,9 +125,7 @@ START_TEST(any_range_is_read_exactly)
         uint64_t read_bytes = 5;
         memset(target, 0x5A, FILE_BYTES + 2);
         ck_assert_int_eq(read_now(0, offset, size, bounce_bytes, &read_bytes), 0);
-        for (uint64_t i = 0; i < size; i++) {
-            ck_assert_uint_eq(target[1 + i], byte_at(0, offset + i));
-        }
+        ck_assert(target_holds(0, offset, size));
         ck_assert_uint_eq(target[0], 0x5A);
         ck_assert_uint_eq(target[1 + size], 0x5A);
         uint64_t window = size == 0 ? 0
@@ -133,9 +141,7 @@ START_TEST(each_file_has_its_own_bytes)
     open_both();
     uint64_t read_bytes = 0;
     ck_assert_int_eq(read_now(1, 100, 3996, BOUNCE_BYTES, &read_bytes), 0);
-    for (uint64_t i = 0; i < 3996; i++) {
-        ck_assert_uint_eq(target[1 + i], byte_at(1, 100 + i));
-    }
+    ck_assert(target_holds(1, 100, 3996));
     ck_assert_uint_eq(read_bytes, PAGE_BYTES);
 }
 END_TEST
