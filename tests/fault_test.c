@@ -243,7 +243,7 @@ static void expect_cut_noticed(enum io_engine engine, bool stepped, uint32_t sha
 {
     static struct tiny_run run;
     struct tiny copy;
-    tiny_copy(&copy, &original);
+    tiny_copy(&copy, &original, TINY_MEMORY);
     struct cut cut = {&copy, shard, change};
     struct tiny_events events = {.between = cut_shard, .ctx = &cut};
     struct engine_options o = streaming(SCENE_THREADS);
@@ -298,7 +298,7 @@ static void expect_refusal(struct tiny *copy, const char *word, const char *othe
 START_TEST(overlapping_tensors_are_refused)
 {
     struct tiny copy;
-    tiny_copy(&copy, &original);
+    tiny_copy(&copy, &original, TINY_MEMORY);
     tiny_edit_header(&copy, 2, "[131072,131328]", "[131070,131326]");
     expect_refusal(&copy, tiny_shard(2), "overlap");
 }
@@ -307,7 +307,7 @@ END_TEST
 START_TEST(a_tensor_beyond_the_file_is_refused)
 {
     struct tiny copy;
-    tiny_copy(&copy, &original);
+    tiny_copy(&copy, &original, TINY_MEMORY);
     tiny_truncate(&copy, tiny_shard(1), -1);
     expect_refusal(&copy, tiny_shard(1), "model.layers.12.");
 }
@@ -316,7 +316,7 @@ END_TEST
 START_TEST(a_tensor_described_twice_is_refused)
 {
     struct tiny copy;
-    tiny_copy(&copy, &original);
+    tiny_copy(&copy, &original, TINY_MEMORY);
     tiny_edit_header(&copy, 2, OUT_NORM, NORM);
     expect_refusal(&copy, tiny_shard(2), NORM);
 }
@@ -329,7 +329,7 @@ START_TEST(a_tensor_of_the_wrong_shape_is_refused)
     for (size_t i = 0; i < countof(shapes); i++) {
         char before[200];
         char after[200];
-        tiny_copy(&copy, &original);
+        tiny_copy(&copy, &original, TINY_MEMORY);
         snprintf(before, sizeof before, "\"%s\":{\"dtype\":\"BF16\",\"shape\":[128]", NORM);
         snprintf(after, sizeof after, "\"%s\":{\"dtype\":\"BF16\",\"shape\":%s", NORM, shapes[i]);
         tiny_edit_header(&copy, 2, before, after);
@@ -348,7 +348,7 @@ START_TEST(an_absurd_header_length_is_refused)
     for (size_t i = 0; i < countof(lengths); i++) {
         struct tiny copy;
         size_t size_bytes;
-        tiny_copy(&copy, &original);
+        tiny_copy(&copy, &original, TINY_MEMORY);
         unsigned char *file = tiny_read(&copy, tiny_shard(0), &size_bytes);
         memcpy(file, lengths[i], 8);
         tiny_put(&copy, tiny_shard(0), file, size_bytes);
@@ -394,7 +394,7 @@ START_TEST(a_shard_with_a_hole_is_refused_unless_synthetic)
     struct engine_options o = tiny_options(1);
     struct tiny copy;
     char marker[TINY_PATH_BYTES];
-    tiny_copy(&copy, &original);
+    tiny_copy(&copy, &original, TINY_MEMORY);
     punch(&copy);
     if (!tells_holes(&copy)) {
         printf("this file system does not tell of holes: not tested\n");
@@ -433,7 +433,7 @@ static void expect_numeric(const char *tensor, uint64_t at_bytes, const void *by
     static const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM};
     static struct tiny_run run;
     struct tiny copy;
-    tiny_copy(&copy, &original);
+    tiny_copy(&copy, &original, TINY_MEMORY);
     tiny_poke(&copy, tensor, at_bytes, bytes, size);
     for (size_t i = 0; i < countof(engines); i++) {
         struct engine_options o = tiny_options(3);
@@ -553,7 +553,7 @@ static const struct rewrite_options layouts[] = {
 START_TEST(tensors_anywhere_give_the_golden_hash)
 {
     struct tiny copy;
-    rewrite(&copy, &original, &layouts[_i]);
+    rewrite(&copy, &original, _i == 2 ? TINY_DISK : TINY_MEMORY, &layouts[_i]);
     expect_golden(&copy, (uint64_t)_i);
     tiny_remove(&copy);
 }
@@ -564,7 +564,7 @@ START_TEST(a_failed_read_of_a_parted_expert_ends_the_run)
     static struct tiny_run run;
     struct tiny copy;
     struct engine_options o = streaming((enum scene)_i);
-    rewrite(&copy, &original, &layouts[2]);
+    rewrite(&copy, &original, TINY_MEMORY, &layouts[2]);
     for (uint64_t victim = 3; victim < 1000; victim += 101) {
         o.sim.fail_read = victim;
         o.sim.fail_errno = EIO;
@@ -635,7 +635,7 @@ static void add_layouts(Suite *suite)
 
 int main(void)
 {
-    tiny_make(&original);
+    tiny_make(&original, TINY_MEMORY);
     Suite *suite = suite_create("faults");
     add_reads(suite);
     add_files(suite);

@@ -189,7 +189,7 @@ int main(void)
         fprintf(stderr, "golden_test: %s\n", why);
         return EXIT_FAILURE;
     }
-    tiny_make(&tiny);
+    tiny_make(&tiny, TINY_DISK);
     SRunner *runner = srunner_create(golden_suite());
 #ifdef K3RING_SANITIZED
     srunner_set_fork_status(runner, CK_NOFORK);

@@ -23,11 +23,11 @@
 #ifdef K3RING_SANITIZED
 #define RANDOM_POINTS 40
 #define STEPPED_POINTS 20
-#define LIMIT_SECONDS 300
+#define LIMIT_SECONDS 600
 #else
 #define RANDOM_POINTS 300
 #define STEPPED_POINTS 50
-#define LIMIT_SECONDS 60
+#define LIMIT_SECONDS 300
 #endif
 #define COVER_MAX 120
 #define POINTS_MAX (COVER_MAX + RANDOM_POINTS + STEPPED_POINTS)
@@ -50,6 +50,7 @@ struct outcome {
     bool raised;          /* the point's own ram was too small */
     bool no_uring;        /* the kernel refused the ring */
     uint64_t evictions;
+    uint64_t taken_ns;
 };
 
 struct trial {
@@ -60,7 +61,8 @@ struct trial {
     uint32_t first;       /* job 0 is this point */
 };
 
-static struct tiny tiny;
+static struct tiny tiny; /* on a drive */
+static struct tiny fast; /* the same in memory, where there is such a folder */
 static struct trial trial;
 static uint64_t seed = 20260;
 static uint32_t only = ALL_POINTS;
@@ -148,15 +150,24 @@ static void on_logits(void *ctx, uint32_t step, const float *logits)
     }
 }
 
+/* A busy drive must not make a long test of a short one: the covering points and every fourth
+ * random one read from it, the others from memory, as the simulated drive always does. */
+static const char *dir_of(const struct grid_point *point)
+{
+    bool simulated = point->level[GRID_IO] >= GRID_SIM;
+    bool covering = point < trial.point + trial.cover;
+    return !simulated && (covering || point->seed % 4 == 0) ? tiny.dir : fast.dir;
+}
+
 /* Fills in the floor, and raises a ram that the point's pins and slots do not fit in. */
-static bool settle_ram(struct engine_options *options, struct outcome *outcome, char *why,
-                       size_t why_bytes)
+static bool settle_ram(const char *dir, struct engine_options *options, struct outcome *outcome,
+                       char *why, size_t why_bytes)
 {
     struct engine_options large = *options;
     struct model *model;
     struct plan *plan;
     large.ram_bytes = 256 * MIB;
-    if (engine_plan(tiny.dir, &large, &model, &plan) < 0) {
+    if (engine_plan(dir, &large, &model, &plan) < 0) {
         snprintf(why, why_bytes, "no plan: %s", err_message());
         return false;
     }
@@ -266,16 +277,17 @@ static void run_point(void *ctx, uint32_t job, char *why, size_t why_bytes)
     struct engine *e = NULL;
     uint32_t ids[POSITIONS];
     uint32_t made[GEN];
+    uint64_t begun = nondet_now_ns();
     err_clear();
     fed_ids(ids);
     grid_options(point, GOLDEN_PROMPT, GEN, &options);
-    if (!settle_ram(&options, outcome, why, why_bytes)) {
+    if (!settle_ram(dir_of(point), &options, outcome, why, why_bytes)) {
         return;
     }
     struct generate_request request = {.ids = ids, .id_count = GOLDEN_PROMPT, .gen = GEN,
                                        .on_logits = on_logits, .ctx = &listener};
     struct generate_result result = {.ids = made};
-    if (engine_open(&e, tiny.dir, &options) < 0 || generate(e, &request, &result) < 0) {
+    if (engine_open(&e, dir_of(point), &options) < 0 || generate(e, &request, &result) < 0) {
         snprintf(why, why_bytes, "%s", err_message());
     } else if (memcmp(result.hash, t->truth->hash, sizeof result.hash) != 0) {
         snprintf(why, why_bytes, "other logits, first at step %u", listener.first_wrong);
@@ -283,6 +295,7 @@ static void run_point(void *ctx, uint32_t job, char *why, size_t why_bytes)
         judge(e, point, &options, outcome, why, why_bytes);
     }
     engine_close(e);
+    outcome->taken_ns = nondet_now_ns() - begun;
 }
 
 static void describe_point(void *ctx, uint32_t job, char *text, size_t text_bytes)
@@ -316,14 +329,17 @@ static void print_outcome(double seconds)
     uint32_t raised = 0;
     uint32_t refused = 0;
     uint32_t evicting = 0;
+    uint32_t slowest = 0;
     for (uint32_t i = 0; i < trial.count; i++) {
         raised += trial.outcome[i].raised;
         refused += trial.outcome[i].no_uring;
         evicting += trial.outcome[i].evictions > 0;
+        slowest = trial.outcome[i].taken_ns > trial.outcome[slowest].taken_ns ? i : slowest;
     }
     printf("note: %u points (%u cover all pairs, %u random from seed %llu, %u stepped) in %.1f s; "
-           "%u evicted experts\n", trial.count, trial.cover, (unsigned)RANDOM_POINTS,
-           (unsigned long long)seed, (unsigned)STEPPED_POINTS, seconds, evicting);
+           "%u evicted experts; slowest: %u in %.1f s\n", trial.count, trial.cover, (unsigned)RANDOM_POINTS,
+           (unsigned long long)seed, (unsigned)STEPPED_POINTS, seconds, evicting, slowest,
+           (double)trial.outcome[slowest].taken_ns / 1e9);
     if (raised > 0) {
         printf("note: ram was raised to the floor of %u points, whose pins and slots need more\n",
                raised);
@@ -385,7 +401,8 @@ int main(int argc, char **argv)
 {
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : seed;
     only = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : only;
-    tiny_make(&tiny);
+    tiny_make(&tiny, TINY_DISK);
+    tiny_make(&fast, TINY_MEMORY);
     SRunner *runner = srunner_create(grid_suite());
 #ifdef K3RING_SANITIZED
     srunner_set_fork_status(runner, CK_NOFORK);
@@ -394,5 +411,6 @@ int main(int argc, char **argv)
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     tiny_remove(&tiny);
+    tiny_remove(&fast);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -143,7 +143,8 @@ static void write_index(const struct source *s, const struct rewrite_options *op
     cJSON_Delete(root);
 }
 
-void rewrite(struct tiny *to, const struct tiny *from, const struct rewrite_options *options)
+void rewrite(struct tiny *to, const struct tiny *from, enum tiny_place place,
+             const struct rewrite_options *options)
 {
     struct source s = {.count = 0};
     size_t size_bytes;
@@ -152,7 +153,7 @@ void rewrite(struct tiny *to, const struct tiny *from, const struct rewrite_opti
         load_shard(&s, from, shard);
     }
     arrange(&s, options);
-    tiny_folder(to);
+    tiny_folder(to, place);
     for (uint32_t shard = 0; shard < options->shards; shard++) {
         write_shard(&s, options, shard, to);
     }

@@ -16,6 +16,7 @@ struct rewrite_options {
 };
 
 /* to must not exist yet as a struct tiny: it gets a folder of its own. */
-void rewrite(struct tiny *to, const struct tiny *from, const struct rewrite_options *options);
+void rewrite(struct tiny *to, const struct tiny *from, enum tiny_place place,
+             const struct rewrite_options *options);
 
 #endif

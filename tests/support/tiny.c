@@ -19,17 +19,21 @@ void tiny_need(bool condition, const char *what)
     }
 }
 
-void tiny_folder(struct tiny *tiny)
+void tiny_folder(struct tiny *tiny, enum tiny_place place)
 {
     const char *top = getenv("TMPDIR");
-    snprintf(tiny->dir, sizeof tiny->dir, "%s/k3ring-tiny-XXXXXX", top == NULL ? "/tmp" : top);
+    top = top == NULL ? "/tmp" : top;
+    if (place == TINY_MEMORY && access("/dev/shm", W_OK) == 0) {
+        top = "/dev/shm";
+    }
+    snprintf(tiny->dir, sizeof tiny->dir, "%s/k3ring-tiny-XXXXXX", top);
     tiny_need(mkdtemp(tiny->dir) != NULL, tiny->dir);
 }
 
-void tiny_make(struct tiny *tiny)
+void tiny_make(struct tiny *tiny, enum tiny_place place)
 {
     struct synth_options options = {.preset = SYNTH_TINY};
-    tiny_folder(tiny);
+    tiny_folder(tiny, place);
     tiny_need(synth_write(tiny->dir, &options) >= 0, "synth_write");
 }
 
@@ -63,9 +67,9 @@ static void remove_entry(const struct tiny *tiny, const char *name, void *ctx)
     unlink(path);
 }
 
-void tiny_copy(struct tiny *to, const struct tiny *from)
+void tiny_copy(struct tiny *to, const struct tiny *from, enum tiny_place place)
 {
-    tiny_folder(to);
+    tiny_folder(to, place);
     each_entry(from, copy_entry, to);
 }
 

@@ -18,15 +18,19 @@
 #define TINY_HASH "8e7d0d2c9695fe75ebd3559182f54adad7a2e88e550e43fe96b3a2648f6dbc43"
 
 struct tiny {
-    char dir[256]; /* under $TMPDIR or /tmp; removed by tiny_remove() */
+    char dir[256]; /* removed by tiny_remove() */
 };
+
+/* Memory: /dev/shm, where there is one, so that a busy drive slows no test down. Disk: $TMPDIR or
+ * /tmp, where reads are direct on most machines. */
+enum tiny_place { TINY_MEMORY, TINY_DISK };
 
 /* A condition without which no test can go on. */
 void tiny_need(bool condition, const char *what);
 
-void tiny_folder(struct tiny *tiny); /* an empty one */
-void tiny_make(struct tiny *tiny);   /* synthesises the model */
-void tiny_copy(struct tiny *to, const struct tiny *from);
+void tiny_folder(struct tiny *tiny, enum tiny_place place); /* an empty one */
+void tiny_make(struct tiny *tiny, enum tiny_place place);   /* synthesises the model */
+void tiny_copy(struct tiny *to, const struct tiny *from, enum tiny_place place);
 void tiny_remove(struct tiny *tiny);
 
 const char *tiny_shard(uint32_t shard); /* file name; shard counts from 0 */

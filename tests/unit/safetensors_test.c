@@ -171,7 +171,7 @@ START_TEST(a_header_cut_short_is_refused)
     uint64_t data_bytes = 0;
     char *header = fake_header(&fake, 2, &header_bytes, &data_bytes);
     fake_write(&fake);
-    for (size_t size = 2; size < header_bytes; size += size < 64 ? 1 : 37) {
+    for (size_t size = 2; size < header_bytes; size += size < 32 ? 1 : 67) {
         char *file = calloc(1, 8 + size);
         ck_assert_ptr_nonnull(file);
         file[0] = (char)(size & 0xFF);

@@ -1,0 +1,18 @@
+#!/bin/sh
+# make bench: kernels, the drive, and the pipeline on the 5-layer full-width model, which is made
+# on first use (about 17 GB under $BUILD/bench/model5; delete it when done). BENCH_ARGS=--quick is
+# the short form. Tables on the terminal, JSON beside the programs.
+set -eu
+bench=$BUILD/bench
+model=$bench/model5
+quick=${BENCH_ARGS:-}
+[ -f "$model/config.json" ] ||
+    "$BUILD/k3ring" synth "$model" --preset k3 --layers 5 --experts 128 --vocab 32768
+echo "== kernels"
+"$bench/kernel_bench" $quick
+echo "== drive"
+"$bench/io_bench" $quick "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
+echo "== pipeline"
+"$bench/pipeline_bench" $quick --json "$bench/pipeline.json" "$model"
+echo "== identity on the wide model"
+"$bench/identity_bench" $quick "$model"
