@@ -146,7 +146,9 @@ static bool matmul_same(struct trial *t, struct matmul m, matmul_function *f,
 
 static struct matmul shape(struct trial *t, uint32_t cols)
 {
-    struct matmul m = {.cols = cols, .rows = pick(t, 1, ROWS_MAX), .tokens = pick(t, 1, TOKENS_MAX)};
+    struct matmul m = {.cols = cols};
+    m.rows = pick(t, 1, ROWS_MAX);
+    m.tokens = pick(t, 1, TOKENS_MAX);
     m.x_stride = cols + pick(t, 0, 3);
     m.y_stride = Y_STRIDE;
     m.x = values(t, 0, (m.tokens - 1) * m.x_stride + cols);
