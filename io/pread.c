@@ -15,9 +15,9 @@
 #define POOL_THREADS_MAX 16U
 
 struct pool {
-    pthread_mutex_t lock; /* guards todo, done, stop */
+    pthread_mutex_t lock; /* guards waiting, done, stop */
     pthread_cond_t work;
-    struct io_queue todo;
+    struct io_queue waiting;
     struct io_queue done; /* res holds what pread() returned */
     bool stop;
     uint32_t thread_count;
@@ -32,12 +32,12 @@ static void transfer(const struct io *io, struct io_req *req)
 }
 
 /* The next request of the list, or NULL when the pool stops. Called with the lock held. */
-static struct io_req *next_todo(struct pool *pool)
+static struct io_req *next_waiting(struct pool *pool)
 {
-    while (pool->todo.head == NULL && !pool->stop) {
+    while (pool->waiting.head == NULL && !pool->stop) {
         pthread_cond_wait(&pool->work, &pool->lock);
     }
-    return io_queue_pop(&pool->todo);
+    return io_queue_pop(&pool->waiting);
 }
 
 static void *worker(void *arg)
@@ -45,7 +45,7 @@ static void *worker(void *arg)
     struct io *io = arg;
     struct pool *pool = io->state;
     pthread_mutex_lock(&pool->lock);
-    for (struct io_req *req; (req = next_todo(pool)) != NULL;) {
+    for (struct io_req *req; (req = next_waiting(pool)) != NULL;) {
         pthread_mutex_unlock(&pool->lock);
         transfer(io, req);
         pthread_mutex_lock(&pool->lock);
@@ -119,7 +119,7 @@ static void hand_over(struct io *io, struct pool *pool)
     io->stats.submits++;
     pthread_mutex_lock(&pool->lock);
     for (struct io_req *req; (req = io_take(io)) != NULL;) {
-        io_queue_push(&pool->todo, req);
+        io_queue_push(&pool->waiting, req);
         pthread_cond_signal(&pool->work);
     }
     pthread_mutex_unlock(&pool->lock);

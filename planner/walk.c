@@ -92,8 +92,10 @@ static void cut(struct walk *w, uint32_t step, const struct tensor_ref *ref, uin
     uint64_t unit_bytes = (uint64_t)unit_rows * ref->cols * dtype_bytes(ref->dtype);
     uint64_t units = ref->rows / unit_rows;
     /* One page less than the tile: the aligned window then never exceeds it, nor needs a second
-     * request for its last page. */
-    uint64_t fit = max_u64(1, (w->plan->tile_bytes - PAGE_BYTES) / unit_bytes);
+     * request for its last page. A tile of one page is filled: less would be a row each. */
+    uint64_t tile_bytes = w->plan->tile_bytes;
+    uint64_t room_bytes = tile_bytes > PAGE_BYTES ? tile_bytes - PAGE_BYTES : tile_bytes;
+    uint64_t fit = max_u64(1, room_bytes / unit_bytes);
     uint64_t per_tile = div_ceil(units, div_ceil(units, fit));
     for (uint64_t unit = 0; unit < units && !w->failed; unit += per_tile) {
         uint64_t take = min_u64(per_tile, units - unit);

@@ -224,7 +224,7 @@ static const char *wrong_facts(const struct engine_options *o, const struct engi
 static const char *wrong_depth(const struct engine_options *o, const struct plan *p,
                                const struct engine_stats *s)
 {
-    bool roomy = p->pin_area_bytes > 0 || p->ring_bytes >= o->io_depth * p->tile_window_max;
+    bool roomy = p->ring_bytes == 0 || p->ring_bytes >= o->io_depth * p->tile_window_max;
     uint64_t max = s->io.in_flight_max;
     return max > o->io_depth                        ? "more reads in flight than io-depth"
            : o->io_depth > 1 && max < 2             ? "never two reads in flight"

@@ -123,12 +123,20 @@ void account_run(const struct plan *plan, const struct model *model, const char 
     cache_close(a.cache);
 }
 
-void account_again(const struct plan *plan, uint32_t prompt_passes, uint32_t steps,
-                   struct engine_class_stats *trunk_head)
+void account_trunk(const struct plan *plan, uint64_t passes, uint64_t head_passes,
+                   struct engine_class_stats *out)
 {
-    for (uint32_t i = 0; i < prompt_passes + steps; i++) {
-        add_trunk(plan, false, false, i + 1 >= prompt_passes, trunk_head);
-    }
+    struct engine_class_stats first = {0};
+    struct engine_class_stats later = {0};
+    struct engine_class_stats bare = {0};
+    add_trunk(plan, true, true, true, &first);
+    add_trunk(plan, false, false, true, &later);
+    add_trunk(plan, false, false, false, &bare);
+    *out = (struct engine_class_stats){
+        .bytes = first.bytes - later.bytes + head_passes * later.bytes +
+                 (passes - head_passes) * bare.bytes,
+        .requests = first.requests - later.requests + head_passes * later.requests +
+                    (passes - head_passes) * bare.requests};
 }
 
 static bool same(const char *what, uint64_t expected, uint64_t found, char *why, size_t why_bytes)

@@ -26,12 +26,12 @@ void account_run(const struct plan *plan, const struct model *model, const char 
                  const struct account_routes *routes, const uint32_t *ids, uint32_t prompt_tokens,
                  uint32_t positions, struct account *out);
 
-/* Adds a run's figures to those of runs before it on one engine, whose pins are loaded. */
-void account_again(const struct plan *plan, uint32_t prompt_passes, uint32_t steps,
-                   struct engine_class_stats *trunk_head);
+/* Trunk and head of any number of sequences on one engine, at least one pass with logits among
+ * them: what streams is read in each pass, what is pinned once. */
+void account_trunk(const struct plan *plan, uint64_t passes, uint64_t head_passes,
+                   struct engine_class_stats *out);
 
-/* False, with one line in why, at the first figure that differs. Reads of a run that was cut
- * short are not judged. */
+/* False, with one line in why, at the first figure that differs. */
 bool account_agrees(const struct account *expected, const struct engine_stats *found, char *why,
                     size_t why_bytes);
 

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARGUMENTS_MAX 64
+#define PATIENCE_SECONDS 300
+
+static void need(bool condition, const char *what)
+{
+    if (!condition) {
+        perror(what);
+        abort();
+    }
+}
+
+const char *process_binary(void)
+{
+    static char path[512];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 8);
+    need(length > 0, "/proc/self/exe");
+    path[length] = '\0';
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(path, '/');
+        need(slash != NULL, path);
+        *slash = '\0';
+    }
+    strcat(path, "/k3ring");
+    return access(path, X_OK) == 0 ? path : NULL;
+}
+
+static void catch_output(const char *folder, const char *name, int fd)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    need(file >= 0 && dup2(file, fd) == fd, path);
+    close(file);
+}
+
+/* In the child. */
+static void become(const struct process *p, const char *program, char *line)
+{
+    char *argument[ARGUMENTS_MAX + 2] = {NULL};
+    char name[512];
+    char *rest = NULL;
+    int count = 1;
+    snprintf(name, sizeof name, "%s", program);
+    argument[0] = name;
+    for (char *word = strtok_r(line, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        need(count <= ARGUMENTS_MAX, "too many arguments");
+        argument[count++] = word;
+    }
+    catch_output(p->folder, "out", STDOUT_FILENO);
+    catch_output(p->folder, "err", STDERR_FILENO);
+    alarm(PATIENCE_SECONDS);
+    execv(program, argument);
+    _exit(126);
+}
+
+void process_start(struct process *p, const char *folder, const char *program,
+                   const char *arguments, ...)
+{
+    char line[2048];
+    va_list list;
+    va_start(list, arguments);
+    int wrote = vsnprintf(line, sizeof line, arguments, list);
+    va_end(list);
+    need(wrote >= 0 && (size_t)wrote < sizeof line, "a command line");
+    need(program != NULL, "the program under test");
+    snprintf(p->folder, sizeof p->folder, "%s", folder);
+    p->out[0] = p->err[0] = '\0';
+    fflush(NULL);
+    p->pid = fork();
+    need(p->pid >= 0, "fork");
+    if (p->pid == 0) {
+        become(p, program, line);
+    }
+}
+
+static void slurp(const struct process *p, const char *name, char text[PROCESS_TEXT_BYTES])
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", p->folder, name);
+    FILE *file = fopen(path, "rb");
+    size_t size = file != NULL ? fread(text, 1, PROCESS_TEXT_BYTES - 1, file) : 0;
+    text[size] = '\0';
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
+void process_peek(struct process *p)
+{
+    slurp(p, "out", p->out);
+}
+
+void process_wait(struct process *p)
+{
+    int status = 0;
+    need(waitpid(p->pid, &status, 0) == p->pid, "waitpid");
+    p->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    slurp(p, "out", p->out);
+    slurp(p, "err", p->err);
+}

@@ -1,0 +1,784 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Things that have gone wrong in programs like this one, each tried on the tiny model. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/json.h"
+#include "core/base/nondet.h"
+#include "tests/support/process.h"
+#include "tests/support/tiny.h"
+
+#define WATCHDOG_SECONDS 120
+#define GOLDEN_TEXT "170 126 66 6 37 136 98 66 243 207 99 72 180 212 11 114\n"
+#define GOLDEN_IDS "--ids 3,141,59,26,53,58,97,93"
+#define NORM "language_model.model.norm.weight"
+#define RSS_LIMIT_KIB 65536
+
+static struct tiny original; /* never changed by a test */
+static struct tiny folder;   /* for what programs write */
+static struct process process;
+static struct tiny_run run;
+
+static void watch(void)
+{
+    alarm(WATCHDOG_SECONDS);
+    tiny_folder(&folder, TINY_MEMORY);
+}
+
+static void unwatch(void)
+{
+    tiny_remove(&folder);
+    alarm(0);
+}
+
+static void skip(const char *reason)
+{
+    printf("skip: %s\n", reason);
+    fflush(stdout);
+}
+
+/* ---- helpers ---- */
+
+static void expect_ids(const struct tiny *tiny, const struct engine_options *o,
+                       const int ids[GOLDEN_STEPS])
+{
+    tiny_generate(tiny, o, GOLDEN_STEPS, NULL, &run);
+    ck_assert_msg(run.rc == 0, "rc %d '%s'", run.rc, run.message);
+    for (uint32_t i = 0; i < GOLDEN_STEPS; i++) {
+        ck_assert_msg(run.ids[i] == (uint32_t)ids[i], "step %u: %u instead of %d", i, run.ids[i],
+                      ids[i]);
+    }
+}
+
+static void expect_golden(const struct tiny *tiny)
+{
+    struct engine_options o = tiny_options(GOLDEN_STEPS);
+    expect_ids(tiny, &o, golden_ids);
+    ck_assert_str_eq(run.hash, TINY_HASH);
+}
+
+/* Runs the program; the exit status must be as said. */
+static void expect_status(int status, const char *arguments)
+{
+    process_start(&process, folder.dir, process_binary(), "%s", arguments);
+    process_wait(&process);
+    ck_assert_msg(process.status == status, "'%s': status %d, not %d; it said '%s'", arguments,
+                  process.status, status, process.err);
+}
+
+static void expect_said(const char *word)
+{
+    ck_assert_msg(strstr(process.err, word) != NULL, "no '%s' in '%s'", word, process.err);
+}
+
+/* The model must be refused with these words, in little memory. */
+static void expect_refused(struct tiny *copy, const char *word, const char *other_word)
+{
+    char line[TINY_PATH_BYTES];
+    struct rusage usage;
+    snprintf(line, sizeof line, "run %s " GOLDEN_IDS, copy->dir);
+    expect_status(3, line);
+    expect_said(word);
+    expect_said(other_word);
+    ck_assert_str_eq(process.out, "");
+    getrusage(RUSAGE_CHILDREN, &usage);
+#ifndef K3RING_SANITIZED
+    ck_assert_int_lt(usage.ru_maxrss, RSS_LIMIT_KIB);
+#endif
+    tiny_remove(copy);
+}
+
+static cJSON *json_of(const char *text)
+{
+    cJSON *root = cJSON_Parse(text);
+    ck_assert_msg(root != NULL, "no JSON: '%.200s'", text);
+    return root;
+}
+
+static double figure(const cJSON *root, const char *object, const char *name)
+{
+    const cJSON *at = object != NULL ? cJSON_GetObjectItemCaseSensitive(root, object) : root;
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(at, name);
+    ck_assert_msg(cJSON_IsNumber(item), "no number %s", name);
+    return cJSON_GetNumberValue(item);
+}
+
+static struct plan *plan_of(const struct engine_options *o, struct model **model)
+{
+    struct plan *plan = NULL;
+    ck_assert_msg(engine_plan(original.dir, o, model, &plan) == 0, "%s", err_message());
+    return plan;
+}
+
+/* The least RAM these options do with. */
+static uint64_t floor_of(const struct engine_options *o)
+{
+    struct model *model = NULL;
+    struct plan *plan = plan_of(o, &model);
+    uint64_t floor_bytes = plan->floor_bytes;
+    plan_free(plan);
+    model_close(model);
+    return floor_bytes;
+}
+
+/* ---- one number for all memory ---- */
+
+START_TEST(ram_covers_the_whole_process_over_a_long_run)
+{
+#ifdef K3RING_SANITIZED
+    skip("a sanitizer's own memory cannot be in the account");
+#else
+    static const uint64_t more[] = {MIB, 3 * MIB};
+    double pins[countof(more)];
+    struct engine_options o = tiny_options(200);
+    o.threads = 1;
+    o.ram_bytes = GIB;
+    uint64_t least = floor_of(&o);
+    for (size_t i = 0; i < countof(more); i++) {
+        char line[TINY_PATH_BYTES];
+        unsigned long long ram = least + more[i];
+        snprintf(line, sizeof line, "run %s " GOLDEN_IDS " --gen 200 --threads 1 --ram %llu "
+                 "--json -", original.dir, ram);
+        expect_status(0, line);
+        cJSON *root = json_of(process.out);
+        ck_assert_double_le(figure(root, NULL, "peak_rss_bytes"), (double)ram);
+        const cJSON *plan = cJSON_GetObjectItemCaseSensitive(root, "plan");
+        ck_assert_double_le(figure(plan, "account", "total"), (double)ram);
+        pins[i] = figure(plan, "account", "pins");
+        cJSON_Delete(root);
+    }
+    ck_assert_double_lt(pins[0], pins[1]);
+#endif
+}
+END_TEST
+
+/* ---- fewer slots than a chunk demands ---- */
+
+#define LONG_PROMPT 256U
+
+/* A prompt that demands every expert of every layer. */
+static void run_long_prompt(struct engine_options o, char hash[65])
+{
+    struct engine *e = NULL;
+    uint32_t ids[LONG_PROMPT];
+    uint32_t made[4];
+    struct rng rng = rng_seed(5);
+    for (uint32_t i = 0; i < LONG_PROMPT; i++) {
+        ids[i] = (uint32_t)rng_below(&rng, REF_VOCAB);
+    }
+    struct generate_request request = {.ids = ids, .id_count = LONG_PROMPT, .gen = countof(made)};
+    struct generate_result result = {.ids = made};
+    ck_assert_msg(engine_open(&e, original.dir, &o) == 0, "%s", err_message());
+    ck_assert_msg(generate(e, &request, &result) == 0, "%s", err_message());
+    generate_hash_text(result.hash, hash);
+    engine_close(e);
+}
+
+START_TEST(a_chunk_that_demands_more_experts_than_slots_completes)
+{
+    static const char *const policies[] = {"arc", "none", "lru"};
+    char expected[65];
+    char found[65];
+    struct engine_options o = tiny_options(4);
+    o.prompt_tokens = LONG_PROMPT;
+    o.context = LONG_PROMPT + 4;
+    o.chunk = LONG_PROMPT;
+    run_long_prompt(o, expected);
+    o.ram_bytes = floor_of(&o);
+    for (size_t i = 0; i < countof(policies); i++) {
+        o.policy = policies[i];
+        run_long_prompt(o, found);
+        ck_assert_str_eq(found, expected);
+    }
+}
+END_TEST
+
+/* ---- every byte once ---- */
+
+static void expect_sums(const struct engine_options *o)
+{
+    struct model *model = NULL;
+    struct plan *plan = plan_of(o, &model);
+    uint64_t first;
+    uint64_t later;
+    uint64_t requests;
+    plan_pass_reads(plan, true, true, true, &first, &requests);
+    plan_pass_reads(plan, false, false, true, &later, &requests);
+    tiny_generate(&original, o, 3, NULL, &run);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    const struct engine_stats *s = &run.stats;
+    ck_assert_uint_eq(s->class[READ_TRUNK].bytes + s->class[READ_HEAD].bytes, first + 2 * later);
+    ck_assert_uint_eq(s->cache_hits + s->cache_misses, s->cache_demands);
+    ck_assert_uint_eq(s->discarded_bytes, 0);
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
+        const struct plan_traffic *t = &plan->traffic[kind];
+        ck_assert_uint_eq(t->pinned_bytes + t->streamed_bytes, t->window_bytes);
+        ck_assert_uint_eq(t->pinned_tiles + t->streamed_tiles, t->tiles);
+    }
+    plan_free(plan);
+    model_close(model);
+}
+
+START_TEST(every_byte_is_read_once_a_pass_at_every_budget)
+{
+    struct engine_options o = tiny_options(3);
+    uint64_t least = floor_of(&o);
+    for (uint64_t step = 0; step < 6; step++) {
+        o.ram_bytes = least + step * step * 250 * KIB;
+        o.io_depth = step % 2 == 0 ? 1 : 16;
+        expect_sums(&o);
+    }
+}
+END_TEST
+
+/* ---- headers ---- */
+
+START_TEST(a_header_of_any_legal_length_is_read)
+{
+    static const struct {
+        uint32_t shard;
+        uint64_t base_bytes;
+    } cases[] = {{0, 104000}, {0, 131071}, {0, 131072}, {0, 131073}, {0, 1 << 20},
+                 {2, 4096}, {2, 65536}, {2, 65537}, {1, 99994}, {1, 100000}};
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    if (cases[_i].shard == 1) { /* its header is 99336 bytes as it is */
+        tiny_pad_header(&copy, 1, cases[_i].base_bytes);
+    } else {
+        tiny_pad_header(&copy, cases[_i].shard, cases[_i].base_bytes - 8);
+    }
+    expect_golden(&copy);
+    tiny_remove(&copy);
+}
+END_TEST
+#define HEADER_CASES 10
+
+/* ---- other files in the folder ---- */
+
+static char noted[512];
+
+static void take_note(const char *line)
+{
+    snprintf(noted, sizeof noted, "%s", line);
+}
+
+/* A copy of shard 3 with all its data zero, under another name. */
+static void add_stray(const struct tiny *tiny, const char *name)
+{
+    size_t size_bytes;
+    unsigned char *file = tiny_read(tiny, tiny_shard(2), &size_bytes);
+    memset(file + size_bytes - 131936, 0, 131936);
+    tiny_put(tiny, name, file, size_bytes);
+    free(file);
+}
+
+START_TEST(a_stray_file_is_ignored_and_named)
+{
+    static const char *const names[] = {"model.safetensors", "consolidated.safetensors"};
+    for (size_t i = 0; i < countof(names); i++) {
+        struct tiny copy;
+        struct engine_options o = tiny_options(GOLDEN_STEPS);
+        tiny_copy(&copy, &original, TINY_MEMORY);
+        add_stray(&copy, names[i]);
+        o.note = take_note;
+        noted[0] = '\0';
+        expect_ids(&copy, &o, golden_ids);
+        ck_assert_msg(strstr(noted, names[i]) != NULL, "noted '%s'", noted);
+        tiny_remove(&copy);
+    }
+}
+END_TEST
+
+START_TEST(a_stray_file_without_an_index_is_refused)
+{
+    struct tiny copy;
+    char index[TINY_PATH_BYTES];
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    add_stray(&copy, "model.safetensors");
+    tiny_path(&copy, "model.safetensors.index.json", index);
+    ck_assert_int_eq(unlink(index), 0);
+    expect_refused(&copy, "in both", "model.safetensors");
+}
+END_TEST
+
+START_TEST(what_is_no_safetensors_file_is_named_for_what_it_is)
+{
+    static const struct {
+        const char *text, *word, *size;
+    } cases[] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:"
+         "95c2a1ac000000000000000000000000000000000000000000000000000000e5\nsize 2172752\n",
+         "Git LFS pointer", "(130 bytes)"},
+        {"<!DOCTYPE html>\n<html><body>401</body></html>\n", "HTML", "(46 bytes)"},
+        {"", "empty", "0 bytes"},
+        {"GGUF\003", "GGUF", "(5 bytes)"},
+    };
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    tiny_put(&copy, tiny_shard(1), cases[_i].text, strlen(cases[_i].text));
+    expect_refused(&copy, cases[_i].word, cases[_i].size);
+    expect_said(tiny_shard(1));
+}
+END_TEST
+#define FOREIGN_CASES 4
+
+START_TEST(a_shape_or_offset_that_wraps_is_refused)
+{
+    static const char *const entries[] = {
+        "[4294967296,4294967296],\"data_offsets\":[131840,131840]",
+        "[128],\"data_offsets\":[18446744073709551488,128]",
+        "[128],\"data_offsets\":[131328,131072]",
+        "[-1],\"data_offsets\":[131072,131328]",
+        "[1e3],\"data_offsets\":[131072,131328]",
+        "[128.0],\"data_offsets\":[131072,131328]",
+        "[18446744073709551744],\"data_offsets\":[131072,131328]",
+    };
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    tiny_edit_header(&copy, 2, "[128],\"data_offsets\":[131072,131328]", entries[_i]);
+    expect_refused(&copy, tiny_shard(2), "");
+}
+END_TEST
+#define WRAP_CASES 7
+
+START_TEST(a_deeply_nested_shape_is_refused)
+{
+    struct tiny copy;
+    char shape[900];
+    memset(shape, '[', 400);
+    memset(shape + 400, ']', 400);
+    snprintf(shape + 800, sizeof shape - 800, ",\"data_offsets\":[131072,131328]");
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    tiny_edit_header(&copy, 2, "[128],\"data_offsets\":[131072,131328]", shape);
+    expect_refused(&copy, tiny_shard(2), "");
+}
+END_TEST
+
+START_TEST(a_header_length_of_2_to_the_63_is_refused)
+{
+    static const unsigned char length[8] = {0, 0, 0, 0, 0, 0, 0, 0x80};
+    struct tiny copy;
+    size_t size_bytes;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    unsigned char *file = tiny_read(&copy, tiny_shard(2), &size_bytes);
+    memcpy(file, length, sizeof length);
+    tiny_put(&copy, tiny_shard(2), file, size_bytes);
+    free(file);
+    expect_refused(&copy, tiny_shard(2), "header");
+}
+END_TEST
+
+/* ---- files that change while running ---- */
+
+enum change { CHANGE_CUT, CHANGE_REPLACE, CHANGE_REMOVE };
+
+struct changer {
+    const struct tiny *tiny;
+    enum change change;
+};
+
+static void change_after_two(void *ctx, uint32_t step)
+{
+    const struct changer *c = ctx;
+    char path[TINY_PATH_BYTES];
+    char other[TINY_PATH_BYTES];
+    if (step != 1) {
+        return;
+    }
+    tiny_path(c->tiny, tiny_shard(1), path);
+    tiny_path(c->tiny, "new", other);
+    if (c->change == CHANGE_CUT) {
+        tiny_truncate(c->tiny, tiny_shard(1), -(int64_t)MIB);
+    } else if (c->change == CHANGE_REMOVE) {
+        tiny_need(unlink(path) == 0, path);
+    } else {
+        add_stray(c->tiny, "new");
+        tiny_need(rename(other, path) == 0, path);
+    }
+}
+
+static void run_changed(enum change change)
+{
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    struct changer changer = {&copy, change};
+    struct tiny_events events = {.after_step = change_after_two, .ctx = &changer};
+    struct engine_options o = tiny_options(GOLDEN_STEPS);
+    o.pin_bytes = 0;
+    o.expert_slots = 0;
+    tiny_generate(&copy, &o, GOLDEN_STEPS, &events, &run);
+    tiny_remove(&copy);
+    ck_assert(tiny_golden_so_far(&run));
+}
+
+START_TEST(a_shard_cut_while_running_is_named)
+{
+    run_changed(CHANGE_CUT);
+    ck_assert_msg(run.rc == ERR_IO, "rc %d '%s'", run.rc, run.message);
+    ck_assert_msg(strstr(run.message, tiny_shard(1)) != NULL, "%s", run.message);
+    ck_assert_msg(strstr(run.message, "offset") != NULL, "%s", run.message);
+    ck_assert_uint_le(run.count, 3); /* at most what was read ahead */
+}
+END_TEST
+
+START_TEST(a_shard_replaced_or_removed_while_running_is_still_read)
+{
+    run_changed(CHANGE_REPLACE);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    ck_assert_str_eq(run.hash, TINY_HASH);
+    run_changed(CHANGE_REMOVE);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    ck_assert_str_eq(run.hash, TINY_HASH);
+}
+END_TEST
+
+/* ---- tails of files ---- */
+
+START_TEST(files_that_end_inside_a_page_are_read_whole)
+{
+    static const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM};
+    static const uint64_t sizes[] = {4096, 64 * KIB, GIB};
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_DISK);
+    for (size_t i = 0; i < countof(engines) * countof(sizes); i++) {
+        struct engine_options o = tiny_options(GOLDEN_STEPS);
+        o.io = engines[i / countof(sizes)];
+        o.stepped = o.io == IO_SIM;
+        o.io_size_bytes = sizes[i % countof(sizes)];
+        o.sim.short_every = 2;
+        expect_ids(&copy, &o, golden_ids);
+        ck_assert_str_eq(run.hash, TINY_HASH);
+        ck_assert_uint_eq(run.stats.discarded_bytes, 0);
+    }
+    tiny_remove(&copy);
+}
+END_TEST
+
+/* ---- the same answer ---- */
+
+#define LONG_STEPS 512U
+
+static struct tiny_run long_run;
+
+START_TEST(five_hundred_tokens_are_the_same_whatever_the_settings)
+{
+    static const struct {
+        uint64_t pin, slots;
+        uint32_t threads, depth;
+        enum io_engine io;
+        uint64_t chunk;
+    } cases[] = {
+        {0, 0, 2, 4, IO_PREAD, 7},
+        {MIB, 30, 3, 64, IO_URING, 1},
+        {PLAN_ALL, PLAN_ALL, 1, 1, IO_URING, PLAN_AUTO},
+        {2 * MIB, 5, 1, 1, IO_PREAD, 3},
+    };
+    struct engine_options o = tiny_options(LONG_STEPS);
+    tiny_generate(&original, &o, LONG_STEPS, NULL, &long_run);
+    ck_assert_msg(long_run.rc == 0, "%s", long_run.message);
+    for (size_t i = 0; i < countof(cases); i++) {
+        o.pin_bytes = cases[i].pin;
+        o.expert_slots = cases[i].slots;
+        o.threads = cases[i].threads;
+        o.io_depth = cases[i].depth;
+        o.io = cases[i].io;
+        o.chunk = cases[i].chunk;
+        tiny_generate(&original, &o, LONG_STEPS, NULL, &run);
+        ck_assert_msg(run.rc == 0, "%s", run.message);
+        for (uint32_t step = 0; step < LONG_STEPS; step++) {
+            ck_assert_msg(run.ids[step] == long_run.ids[step], "case %zu differs at step %u", i,
+                          step);
+        }
+        ck_assert_str_eq(run.hash, long_run.hash);
+    }
+}
+END_TEST
+
+START_TEST(every_instruction_set_gives_the_same_bytes_or_is_refused)
+{
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    static const enum isa isas[] = {ISA_SCALAR, ISA_AVX2, ISA_AVX512};
+    unsigned char *first = NULL;
+    for (size_t i = 0; i < countof(names); i++) {
+        char line[2 * TINY_PATH_BYTES];
+        size_t size_bytes;
+        snprintf(line, sizeof line, "run %s " GOLDEN_IDS " --isa %s --dump-logits %s/%s --json -",
+                 original.dir, names[i], folder.dir, names[i]);
+        if (kernels_select(isas[i]) == NULL) {
+            expect_status(2, line);
+            expect_said("instruction set");
+            continue;
+        }
+        expect_status(0, line);
+        cJSON *root = json_of(process.out);
+        const cJSON *settings = cJSON_GetObjectItemCaseSensitive(root, "settings");
+        ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(settings, "isa")->valuestring,
+                         names[i]);
+        ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(root, "logits_hash")->valuestring,
+                         TINY_HASH);
+        cJSON_Delete(root);
+        unsigned char *logits = tiny_read(&folder, names[i], &size_bytes);
+        ck_assert_uint_eq(size_bytes, REF_VOCAB * sizeof(float));
+        if (first == NULL) {
+            first = logits;
+        } else {
+            ck_assert_int_eq(memcmp(first, logits, size_bytes), 0);
+            free(logits);
+        }
+    }
+    free(first);
+}
+END_TEST
+
+static void expect_tie(const struct tiny *copy, const int ids[GOLDEN_STEPS])
+{
+    static const enum isa isas[] = {ISA_SCALAR, ISA_AVX2, ISA_AVX512};
+    static const char *const policies[] = {"arc", "none", "lru"};
+    for (size_t i = 0; i < countof(isas); i++) {
+        struct engine_options o = tiny_options(GOLDEN_STEPS);
+        o.isa = isas[i];
+        o.policy = policies[i];
+        o.threads = 1 + (uint32_t)i;
+        o.chunk = 1 + 3 * i;
+        o.expert_slots = 6 * i;
+        if (kernels_select(o.isa) != NULL) {
+            expect_ids(copy, &o, ids);
+        }
+    }
+}
+
+START_TEST(a_tie_of_logits_goes_to_the_lower_id)
+{
+    static const int ids[GOLDEN_STEPS] = {20, 98, 160, 144, 58, 191, 176, 196,
+                                          238, 69, 75, 147, 133, 169, 23, 116};
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    tiny_move(&copy, "language_model.lm_head.weight", 20 * 256, 170 * 256, 256);
+    expect_tie(&copy, ids);
+    tiny_remove(&copy);
+}
+END_TEST
+
+START_TEST(a_tie_in_the_router_goes_to_the_lower_expert)
+{
+    static const int ids[GOLDEN_STEPS] = {170, 88, 117, 35, 150, 182, 241, 142,
+                                          19, 127, 107, 46, 83, 39, 178, 138};
+    const char *gate = "language_model.model.layers.1.block_sparse_moe.gate.weight";
+    const char *bias =
+        "language_model.model.layers.1.block_sparse_moe.gate.e_score_correction_bias";
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    tiny_move(&copy, gate, 9 * 256, 13 * 256, 256);
+    tiny_move(&copy, bias, 9 * 4, 13 * 4, 4);
+    expect_tie(&copy, ids);
+    tiny_remove(&copy);
+}
+END_TEST
+
+/* ---- values that are no numbers ---- */
+
+START_TEST(a_logit_that_is_no_number_ends_the_program_without_a_token)
+{
+    static const struct {
+        const char *tensor;
+        uint64_t at;
+        unsigned char bytes[2];
+        const char *word;
+    } cases[] = {
+        {"language_model.lm_head.weight", 5 * 256, {0xC0, 0x7F}, "logit 5 is NaN at step 0"},
+        {"language_model.lm_head.weight", 5 * 256, {0x80, 0x7F}, "logit 5 is infinite at step 0"},
+        {NORM, 0, {0xC0, 0x7F}, "logit 0 is NaN at step 0"},
+    };
+    char line[2 * TINY_PATH_BYTES];
+    size_t size_bytes;
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    tiny_poke(&copy, cases[_i].tensor, cases[_i].at, cases[_i].bytes, 2);
+    snprintf(line, sizeof line, "run %s " GOLDEN_IDS " --json %s/report", copy.dir, folder.dir);
+    expect_status(1, line);
+    expect_said(cases[_i].word);
+    ck_assert_str_eq(process.out, "");
+    char *text = (char *)tiny_read(&folder, "report", &size_bytes);
+    cJSON *root = json_of(text);
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(root, "error");
+    ck_assert(error != NULL && strstr(error->valuestring, cases[_i].word) != NULL);
+    cJSON_Delete(root);
+    free(text);
+    tiny_remove(&copy);
+}
+END_TEST
+#define NUMBER_CASES 3
+
+/* ---- outputs that cannot be written ---- */
+
+/* Runs some shell; $K is the program, $M the model, $F the folder, $I the prompt. */
+static void run_shell(const char *text)
+{
+    char script[5 * TINY_PATH_BYTES];
+    snprintf(script, sizeof script, "K=%s\nM=%s\nF=%s\nI='" GOLDEN_IDS "'\n%s\n",
+             process_binary(), original.dir, folder.dir, text);
+    tiny_put(&folder, "script", script, strlen(script));
+    process_start(&process, folder.dir, "/bin/sh", "%s/script", folder.dir);
+    process_wait(&process);
+}
+
+static void shell(int status, const char *text)
+{
+    run_shell(text);
+    ck_assert_msg(process.status == status, "'%s': status %d, not %d; it said '%s'", text,
+                  process.status, status, process.err);
+}
+
+START_TEST(a_full_device_is_named)
+{
+    shell(1, "$K run $M $I --json /dev/full");
+    expect_said("/dev/full");
+    expect_said("No space left");
+    ck_assert_str_eq(process.out, GOLDEN_TEXT);
+    shell(1, "$K run $M $I --dump-logits /dev/full");
+    expect_said("/dev/full");
+    shell(1, "$K run $M $I --json - > /dev/full");
+    expect_said("standard output");
+    shell(1, "$K run $M $I > /dev/full");
+    expect_said("standard output");
+    shell(1, "$K plan $M > /dev/full");
+    expect_said("standard output");
+    shell(1, "$K --help > /dev/full");
+    expect_said("standard output");
+    shell(1, "$K run --help > /dev/full");
+    expect_said("standard output");
+}
+END_TEST
+
+START_TEST(a_file_size_limit_leaves_no_partial_file)
+{
+    shell(1, "ulimit -f 1; exec $K run $M $I --quiet --json $F/report");
+    expect_said("report");
+    expect_said("File too large");
+    shell(0, "set -- $F/report*; test \"$1\" = \"$F/report*\"");
+}
+END_TEST
+
+START_TEST(an_output_in_a_missing_folder_is_named)
+{
+    shell(1, "$K run $M $I --json $F/none/report");
+    expect_said("none/report");
+    expect_said("No such file");
+}
+END_TEST
+
+/* ---- locales ---- */
+
+START_TEST(a_decimal_comma_changes_nothing)
+{
+    static const char *const names[] = {"de_DE", "tr_TR"};
+    run_shell("command -v localedef");
+    if (process.status != 0) {
+        skip("localedef is missing");
+        return;
+    }
+    char text[1024];
+    snprintf(text, sizeof text, "(localedef -i %s -f UTF-8 $F/locale > $F/said 2>&1 || exit 77\n"
+             "export LOCPATH=$F LC_ALL=locale\n"
+             "$K run $M $I --quiet --ram 1.25G && $K plan $M --ram 1.25G --device-gbps 6.5 && "
+             "$K run $M $I --quiet --json -)\nS=$?; rm -rf $F/locale; exit $S", names[_i]);
+    run_shell(text);
+    if (process.status == 77) {
+        skip("localedef cannot make this locale");
+        return;
+    }
+    ck_assert_msg(process.status == 0, "status %d: %s", process.status, process.err);
+    ck_assert(strncmp(process.out, GOLDEN_TEXT, strlen(GOLDEN_TEXT)) == 0);
+    ck_assert(strstr(process.out, "1280.00 MiB allowed") != NULL);
+    const char *brace = strstr(process.out, "\n{");
+    ck_assert(brace != NULL);
+    cJSON *root = json_of(brace);
+    ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(root, "logits_hash")->valuestring,
+                     TINY_HASH);
+    double first = figure(root, "seconds_per_token", "first");
+    ck_assert(first > 0 && first < WATCHDOG_SECONDS);
+    cJSON_Delete(root);
+}
+END_TEST
+
+/* ---- the suite ---- */
+
+static TCase *add_case(Suite *suite, const char *name)
+{
+    TCase *tcase = tcase_create(name);
+    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
+    tcase_add_checked_fixture(tcase, watch, unwatch);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+static void add_memory(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "memory and bytes");
+    tcase_add_test(tcase, ram_covers_the_whole_process_over_a_long_run);
+    tcase_add_test(tcase, a_chunk_that_demands_more_experts_than_slots_completes);
+    tcase_add_test(tcase, every_byte_is_read_once_a_pass_at_every_budget);
+}
+
+static void add_files(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "files");
+    tcase_add_loop_test(tcase, a_header_of_any_legal_length_is_read, 0, HEADER_CASES);
+    tcase_add_test(tcase, a_stray_file_is_ignored_and_named);
+    tcase_add_test(tcase, a_stray_file_without_an_index_is_refused);
+    tcase_add_loop_test(tcase, what_is_no_safetensors_file_is_named_for_what_it_is, 0,
+                        FOREIGN_CASES);
+    tcase_add_loop_test(tcase, a_shape_or_offset_that_wraps_is_refused, 0, WRAP_CASES);
+    tcase_add_test(tcase, a_deeply_nested_shape_is_refused);
+    tcase_add_test(tcase, a_header_length_of_2_to_the_63_is_refused);
+    tcase_add_test(tcase, a_shard_cut_while_running_is_named);
+    tcase_add_test(tcase, a_shard_replaced_or_removed_while_running_is_still_read);
+    tcase_add_test(tcase, files_that_end_inside_a_page_are_read_whole);
+}
+
+static void add_answers(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "answers");
+    tcase_add_test(tcase, five_hundred_tokens_are_the_same_whatever_the_settings);
+    tcase_add_test(tcase, every_instruction_set_gives_the_same_bytes_or_is_refused);
+    tcase_add_test(tcase, a_tie_of_logits_goes_to_the_lower_id);
+    tcase_add_test(tcase, a_tie_in_the_router_goes_to_the_lower_expert);
+    tcase_add_loop_test(tcase, a_logit_that_is_no_number_ends_the_program_without_a_token, 0,
+                        NUMBER_CASES);
+}
+
+static void add_habits(Suite *suite)
+{
+    TCase *tcase = add_case(suite, "outputs and locales");
+    tcase_add_test(tcase, a_full_device_is_named);
+    tcase_add_test(tcase, a_file_size_limit_leaves_no_partial_file);
+    tcase_add_test(tcase, an_output_in_a_missing_folder_is_named);
+    tcase_add_loop_test(tcase, a_decimal_comma_changes_nothing, 0, 2);
+}
+
+int main(void)
+{
+    if (process_binary() == NULL) {
+        fprintf(stderr, "build k3ring first: this test runs it\n");
+        return EXIT_FAILURE;
+    }
+    tiny_make(&original, TINY_MEMORY);
+    Suite *suite = suite_create("symptoms");
+    add_memory(suite);
+    add_files(suite);
+    add_answers(suite);
+    add_habits(suite);
+    SRunner *runner = srunner_create(suite);
+#ifdef K3RING_SANITIZED
+    srunner_set_fork_status(runner, CK_NOFORK);
+#endif
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    tiny_remove(&original);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

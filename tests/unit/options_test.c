@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/cli/options.h"
+
+#define TIB (1024 * GIB)
+
+struct target {
+    bool loud;
+    uint64_t count, size, choice, slots;
+    struct option_share share;
+    const char *text, *kept;
+};
+
+static const struct option_row rows[] = {
+    {"loud", OPTION_FLAG, offsetof(struct target, loud), NULL, 0, 0, NULL, NULL, "says more"},
+    {"count", OPTION_COUNT, offsetof(struct target, count), "7", 1, 1000, "auto", "N|auto",
+     "how many"},
+    {"size", OPTION_SIZE, offsetof(struct target, size), "64K", 4096, 16 * GIB, "auto",
+     "SIZE|auto", "how large"},
+    {"choice", OPTION_CHOICE, offsetof(struct target, choice), "green", 0, 0, "red|green|blue",
+     NULL, "which one"},
+    {"slots", OPTION_COUNT, offsetof(struct target, slots), "auto", 0, UINT32_MAX, "all|auto",
+     "N|all|auto", "how many slots"},
+    {"share", OPTION_SHARE, offsetof(struct target, share), "auto", 0, UINT64_MAX / 4, "all|auto",
+     "SIZE|N%|all|auto", "how much of it"},
+    {"text", OPTION_TEXT, offsetof(struct target, text), NULL, 0, 0, NULL, "PATH", "a path"},
+    {"kept", OPTION_TEXT, offsetof(struct target, kept), NULL, 0, 0, NULL, "PATH", "another"},
+};
+
+static const struct command command = {"paint", "FILE [FILE] [options]", "Paints files.", rows,
+                                       countof(rows), 1, 2};
+
+static struct target target;
+static const char *positional[2];
+static bool help;
+
+/* Parses up to six words after the command's name. */
+static int parse(const char *a, const char *b, const char *c, const char *d)
+{
+    const char *words[] = {"paint", a, b, c, d};
+    char *argv[6] = {0};
+    int argc = 0;
+    for (size_t i = 0; i < countof(words) && words[i] != NULL; i++) {
+        argv[argc++] = strdup(words[i]);
+    }
+    err_clear();
+    memset(&target, 0, sizeof target);
+    target.kept = "kept";
+    positional[0] = positional[1] = NULL;
+    int rc = options_parse(&command, &target, argc, argv, positional, &help);
+    return rc; /* argv lives on: the target points into it */
+}
+
+static void expect_usage(int rc, const char *part)
+{
+    ck_assert_msg(rc == ERR_USAGE, "returned %d: %s", rc, err_message());
+    ck_assert_msg(strstr(err_message(), part) != NULL, "no '%s' in: %s", part, err_message());
+    ck_assert_ptr_null(strchr(err_message(), '\n'));
+    ck_assert_ptr_null(strstr(err_message(), "(null)"));
+}
+
+static const struct {
+    const char *text;
+    uint64_t bytes;
+} sizes[] = {
+    {"0", 0}, {"1", 1}, {"4096", 4096}, {"1K", 1024}, {"1k", 1024}, {"1KiB", 1024},
+    {"1kib", 1024}, {"1KIB", 1024}, {"512K", 512 * KIB}, {"3M", 3 * MIB}, {"3m", 3 * MIB},
+    {"3MiB", 3 * MIB}, {"16G", 16 * GIB}, {"16gib", 16 * GIB}, {"2T", 2 * TIB},
+    {"2TiB", 2 * TIB}, {"1.5G", GIB + GIB / 2}, {"1.25GiB", GIB + GIB / 4}, {"0.5K", 512},
+    {"0.25T", TIB / 4}, {"007K", 7 * KIB}, {"16777215T", 16777215 * TIB},
+    {"18446744073709551615", UINT64_MAX},
+};
+
+START_TEST(sizes_are_bytes_or_binary_units_in_any_case)
+{
+    uint64_t bytes = 42;
+    err_clear();
+    ck_assert_msg(options_size("size", sizes[_i].text, &bytes) == 0, "%s: %s", sizes[_i].text,
+                  err_message());
+    ck_assert_msg(bytes == sizes[_i].bytes, "%s is %llu", sizes[_i].text,
+                  (unsigned long long)bytes);
+}
+END_TEST
+
+static const char *const bad_sizes[] = {
+    "", " ", "K", "KiB", "iB", "1KB", "1MB", "1GB", "1TB", "1kb", "16iB", "16B", "1P", "1E", "1Z",
+    "1,5G", "1,000", "+1G", "-1G", "1e9", "1E9", "0x10", "1.5", "1.", "1.G", ".5G", "1.5.5G",
+    "1 G", " 1G", "1G ", "1GG", "1KiBK", "1GiBx", "G1", "one", "1.5e3K", "nan", "inf",
+    "16777216T", "18446744073709551616", "99999999999999999999999999", "1_000", "1G\t", "\xd9\xa1",
+};
+
+START_TEST(whatever_else_is_no_size)
+{
+    uint64_t bytes;
+    err_clear();
+    expect_usage(options_size("size", bad_sizes[_i], &bytes), "--size");
+}
+END_TEST
+
+START_TEST(defaults_are_read_like_typed_values)
+{
+    ck_assert_int_eq(parse("a", NULL, NULL, NULL), 1);
+    ck_assert_str_eq(positional[0], "a");
+    ck_assert(!target.loud && !help);
+    ck_assert_uint_eq(target.count, 7);
+    ck_assert_uint_eq(target.size, 64 * KIB);
+    ck_assert_uint_eq(target.choice, 1);
+    ck_assert_uint_eq(target.slots, OPTION_AUTO);
+    ck_assert_uint_eq(target.share.bytes, OPTION_AUTO);
+    ck_assert(target.share.percent < 0);
+    ck_assert_ptr_null(target.text);
+    ck_assert_str_eq(target.kept, "kept");
+}
+END_TEST
+
+START_TEST(values_follow_a_blank_or_an_equals_sign)
+{
+    ck_assert_int_eq(parse("--count", "12", "a", NULL), 1);
+    ck_assert_uint_eq(target.count, 12);
+    ck_assert_int_eq(parse("a", "--count=13", "--loud", NULL), 1);
+    ck_assert_uint_eq(target.count, 13);
+    ck_assert(target.loud);
+    ck_assert_int_eq(parse("--text=x=y", "a", NULL, NULL), 1);
+    ck_assert_str_eq(target.text, "x=y");
+    ck_assert_int_eq(parse("--text", "--loud", "a", NULL), 1);
+    ck_assert_str_eq(target.text, "--loud");
+    ck_assert(!target.loud);
+    ck_assert_int_eq(parse("--text=", "a", NULL, NULL), 1);
+    ck_assert_str_eq(target.text, "");
+    ck_assert_int_eq(parse("--count=1", "--count=2", "a", NULL), 1);
+    ck_assert_uint_eq(target.count, 2);
+}
+END_TEST
+
+START_TEST(counts_and_sizes_stay_in_their_range)
+{
+    ck_assert_int_eq(parse("a", "--count=1", NULL, NULL), 1);
+    ck_assert_int_eq(parse("a", "--count=1000", NULL, NULL), 1);
+    expect_usage(parse("a", "--count=0", NULL, NULL), "from 1 to 1000");
+    expect_usage(parse("a", "--count=1001", NULL, NULL), "from 1 to 1000");
+    expect_usage(parse("a", "--count=1K", NULL, NULL), "--count");
+    expect_usage(parse("a", "--count=1.5", NULL, NULL), "--count");
+    expect_usage(parse("a", "--count=-1", NULL, NULL), "--count");
+    expect_usage(parse("a", "--count=", NULL, NULL), "--count");
+    expect_usage(parse("a", "--count=all", NULL, NULL), "--count");
+    ck_assert_int_eq(parse("a", "--size=4K", NULL, NULL), 1);
+    ck_assert_int_eq(parse("a", "--size=16G", NULL, NULL), 1);
+    expect_usage(parse("a", "--size=4095", NULL, NULL), "outside");
+    expect_usage(parse("a", "--size=17G", NULL, NULL), "outside");
+    expect_usage(parse("a", "--size=5GB", NULL, NULL), "binary units");
+    ck_assert_int_eq(parse("a", "--slots=4294967295", NULL, NULL), 1);
+    expect_usage(parse("a", "--slots=4294967296", NULL, NULL), "--slots");
+}
+END_TEST
+
+START_TEST(words_stand_for_auto_and_all)
+{
+    ck_assert_int_eq(parse("a", "--count=auto", "--size=auto", NULL), 1);
+    ck_assert_uint_eq(target.count, OPTION_AUTO);
+    ck_assert_uint_eq(target.size, OPTION_AUTO);
+    ck_assert_int_eq(parse("a", "--slots=all", "--share=all", NULL), 1);
+    ck_assert_uint_eq(target.slots, OPTION_ALL);
+    ck_assert_uint_eq(target.share.bytes, OPTION_ALL);
+    ck_assert(target.share.percent < 0);
+    expect_usage(parse("a", "--size=all", NULL, NULL), "--size");
+    expect_usage(parse("a", "--slots=AUTO", NULL, NULL), "--slots");
+    expect_usage(parse("a", "--slots=aut", NULL, NULL), "--slots");
+    expect_usage(parse("a", "--slots=all|auto", NULL, NULL), "--slots");
+}
+END_TEST
+
+START_TEST(shares_are_sizes_or_percents)
+{
+    ck_assert_int_eq(parse("a", "--share=3G", NULL, NULL), 1);
+    ck_assert_uint_eq(target.share.bytes, 3 * GIB);
+    ck_assert(target.share.percent < 0);
+    ck_assert_int_eq(parse("a", "--share=0%", NULL, NULL), 1);
+    ck_assert(target.share.percent == 0.0);
+    ck_assert_int_eq(parse("a", "--share=100%", NULL, NULL), 1);
+    ck_assert(target.share.percent == 100.0);
+    expect_usage(parse("a", "--share=101%", NULL, NULL), "--share");
+    expect_usage(parse("a", "--share=-1%", NULL, NULL), "--share");
+    expect_usage(parse("a", "--share=%", NULL, NULL), "--share");
+    expect_usage(parse("a", "--share=50%%", NULL, NULL), "--share");
+    expect_usage(parse("a", "--share=1G%", NULL, NULL), "--share");
+}
+END_TEST
+
+START_TEST(choices_are_numbered_in_the_order_of_their_words)
+{
+    static const char *const typed[] = {"--choice=red", "--choice=green", "--choice=blue"};
+    for (size_t i = 0; i < countof(typed); i++) {
+        ck_assert_int_eq(parse("a", typed[i], NULL, NULL), 1);
+        ck_assert_uint_eq(target.choice, i);
+    }
+    expect_usage(parse("a", "--choice=pink", NULL, NULL), "red|green|blue");
+    expect_usage(parse("a", "--choice=", NULL, NULL), "red|green|blue");
+    expect_usage(parse("a", "--choice=re", NULL, NULL), "red|green|blue");
+    expect_usage(parse("a", "--choice=red|green", NULL, NULL), "red|green|blue");
+}
+END_TEST
+
+START_TEST(a_missing_value_is_named_with_its_form)
+{
+    expect_usage(parse("a", "--count", NULL, NULL), "--count needs a value: N|auto");
+    expect_usage(parse("a", "--choice", NULL, NULL), "--choice needs a value: red|green|blue");
+    expect_usage(parse("a", "--loud=yes", NULL, NULL), "--loud takes no value");
+}
+END_TEST
+
+START_TEST(an_unknown_option_is_answered_with_the_nearest)
+{
+    expect_usage(parse("a", "--cuont=3", NULL, NULL), "did you mean --count?");
+    expect_usage(parse("a", "--sizes", "3", NULL), "did you mean --size?");
+    expect_usage(parse("a", "--Loud", NULL, NULL), "did you mean --loud?");
+    expect_usage(parse("a", "--zebra", NULL, NULL), "no option --zebra; ");
+    expect_usage(parse("a", "--=3", NULL, NULL), "no option --");
+    expect_usage(parse("a", "-q", NULL, NULL), "what is '-q'?");
+    char longest[300];
+    memset(longest, 'x', sizeof longest);
+    longest[0] = longest[1] = '-';
+    longest[sizeof longest - 1] = '\0';
+    expect_usage(parse("a", longest, NULL, NULL), "no option --xxx");
+}
+END_TEST
+
+START_TEST(the_nearest_name_is_at_most_two_edits_away)
+{
+    static const char *const names[] = {"run", "bench", "plan", NULL};
+    ck_assert_str_eq(options_nearest("rnu", names, 4, sizeof names[0]), "run");
+    ck_assert_str_eq(options_nearest("bnch", names, 4, sizeof names[0]), "bench");
+    ck_assert_str_eq(options_nearest("planet", names, 4, sizeof names[0]), "plan");
+    ck_assert_ptr_null(options_nearest("planets", names, 4, sizeof names[0]));
+    ck_assert_ptr_null(options_nearest("", names, 4, sizeof names[0]));
+    ck_assert_ptr_null(options_nearest("x", names, 4, sizeof names[0]));
+}
+END_TEST
+
+START_TEST(two_dashes_end_the_options)
+{
+    ck_assert_int_eq(parse("--", "--loud", NULL, NULL), 1);
+    ck_assert_str_eq(positional[0], "--loud");
+    ck_assert(!target.loud);
+    ck_assert_int_eq(parse("--loud", "--", "-x", "--"), 2);
+    ck_assert_str_eq(positional[0], "-x");
+    ck_assert_str_eq(positional[1], "--");
+    ck_assert(target.loud);
+    ck_assert_int_eq(parse("--", "--help", NULL, NULL), 1);
+    ck_assert(!help);
+    ck_assert_int_eq(parse("-", NULL, NULL, NULL), 1);
+    ck_assert_str_eq(positional[0], "-");
+}
+END_TEST
+
+START_TEST(too_few_or_too_many_words_are_refused)
+{
+    expect_usage(parse(NULL, NULL, NULL, NULL), "usage: k3ring paint FILE");
+    expect_usage(parse("--", NULL, NULL, NULL), "usage: k3ring paint FILE");
+    expect_usage(parse("a", "b", "c", NULL), "what is 'c'?");
+}
+END_TEST
+
+START_TEST(help_wins_over_what_is_missing)
+{
+    ck_assert_int_ge(parse("--help", NULL, NULL, NULL), 0);
+    ck_assert(help);
+    ck_assert_int_ge(parse("a", "-h", "c", "d"), 0);
+    ck_assert(help);
+}
+END_TEST
+
+START_TEST(help_lists_every_row_with_its_value_and_default)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    options_help(out, &command);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "usage: k3ring paint FILE [FILE] [options]\n"));
+    for (size_t i = 0; i < countof(rows); i++) {
+        char wanted[80];
+        snprintf(wanted, sizeof wanted, "  --%s ", rows[i].name);
+        const char *line = strstr(text, wanted);
+        ck_assert_msg(line != NULL, "%s not in\n%s", wanted, text);
+        const char *what = strstr(line, rows[i].help);
+        ck_assert_ptr_nonnull(what);
+        snprintf(wanted, sizeof wanted, "[%s]\n", rows[i].fallback ? rows[i].fallback : "");
+        bool shown = strncmp(what + strlen(rows[i].help) + 1, wanted, strlen(wanted)) == 0;
+        ck_assert(shown == (rows[i].fallback != NULL));
+    }
+    ck_assert_ptr_nonnull(strstr(text, "--choice red|green|blue"));
+    ck_assert_ptr_null(strstr(text, "(null)"));
+    free(text);
+}
+END_TEST
+
+START_TEST(id_lists_are_read_in_order)
+{
+    uint32_t *ids = NULL;
+    uint32_t count = 99;
+    ck_assert_int_eq(options_ids("ids", "3,141,59,0,4294967295,3", &ids, &count), 6);
+    ck_assert_uint_eq(count, 6);
+    static const uint32_t expected[] = {3, 141, 59, 0, 4294967295, 3};
+    ck_assert_mem_eq(ids, expected, sizeof expected);
+    free(ids);
+    ck_assert_int_eq(options_ids("ids", "7", &ids, &count), 1);
+    ck_assert_uint_eq(ids[0], 7);
+    free(ids);
+}
+END_TEST
+
+static const char *const bad_ids[] = {
+    "", ",", "1,", ",1", "1,,2", "1, 2", " 1", "1 ", "-1", "+1", "1.0", "1e3", "0x10", "a", "1,b",
+    "4294967296", "1,4294967296,2", "18446744073709551616", "1K", "1;2",
+};
+
+START_TEST(a_list_with_anything_else_is_refused_whole)
+{
+    uint32_t *ids = NULL;
+    uint32_t count = 99;
+    err_clear();
+    expect_usage(options_ids("ids", bad_ids[_i], &ids, &count), "--ids");
+    ck_assert_ptr_null(ids);
+    ck_assert_uint_eq(count, 0);
+}
+END_TEST
+
+static Suite *options_suite(void)
+{
+    TCase *values = tcase_create("values");
+    tcase_add_loop_test(values, sizes_are_bytes_or_binary_units_in_any_case, 0,
+                        (int)countof(sizes));
+    tcase_add_loop_test(values, whatever_else_is_no_size, 0, (int)countof(bad_sizes));
+    tcase_add_test(values, counts_and_sizes_stay_in_their_range);
+    tcase_add_test(values, words_stand_for_auto_and_all);
+    tcase_add_test(values, shares_are_sizes_or_percents);
+    tcase_add_test(values, choices_are_numbered_in_the_order_of_their_words);
+    tcase_add_test(values, id_lists_are_read_in_order);
+    tcase_add_loop_test(values, a_list_with_anything_else_is_refused_whole, 0,
+                        (int)countof(bad_ids));
+    TCase *line = tcase_create("command line");
+    tcase_add_test(line, defaults_are_read_like_typed_values);
+    tcase_add_test(line, values_follow_a_blank_or_an_equals_sign);
+    tcase_add_test(line, a_missing_value_is_named_with_its_form);
+    tcase_add_test(line, an_unknown_option_is_answered_with_the_nearest);
+    tcase_add_test(line, the_nearest_name_is_at_most_two_edits_away);
+    tcase_add_test(line, two_dashes_end_the_options);
+    tcase_add_test(line, too_few_or_too_many_words_are_refused);
+    tcase_add_test(line, help_wins_over_what_is_missing);
+    tcase_add_test(line, help_lists_every_row_with_its_value_and_default);
+    Suite *suite = suite_create("options");
+    suite_add_tcase(suite, values);
+    suite_add_tcase(suite, line);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(options_suite());
+#ifdef K3RING_SANITIZED
+    srunner_set_fork_status(runner, CK_NOFORK);
+#endif
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
