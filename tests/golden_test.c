@@ -18,14 +18,15 @@
 static const enum isa isas[] = {ISA_SCALAR, ISA_AVX2, ISA_AVX512};
 static const char *const isa_names[] = {"scalar", "avx2", "avx512"};
 
-static struct tiny tiny;
+static struct tiny tiny; /* on a drive */
+static struct tiny fast; /* in memory, for what reads much */
 static char why[256];
 
-static struct engine *open_engine(const struct engine_options *options)
+static struct engine *open_engine(const char *dir, const struct engine_options *options)
 {
     struct engine *e = NULL;
     err_clear();
-    int rc = engine_open(&e, tiny.dir, options);
+    int rc = engine_open(&e, dir, options);
     ck_assert_msg(rc == 0, "%s", err_message());
     return e;
 }
@@ -63,10 +64,10 @@ static void follow(struct engine *e, struct golden_run *run)
     ck_assert_int_eq(engine_end(e), 0);
 }
 
-static void judge(const struct engine_options *options, const char *name)
+static void judge(const char *dir, const struct engine_options *options, const char *name)
 {
     static struct golden_run run;
-    struct engine *e = open_engine(options);
+    struct engine *e = open_engine(dir, options);
     struct engine_facts facts;
     ck_assert_int_eq(engine_model(e)->config.vocab, REF_VOCAB);
     ck_assert_int_eq(engine_model(e)->config.layers, REF_LAYERS);
@@ -104,7 +105,7 @@ START_TEST(the_engine_agrees_with_the_double_reference)
     struct engine_options options = tiny_options(GOLDEN_STEPS);
     if (have(_i)) {
         options.isa = isas[_i];
-        judge(&options, isa_names[_i]);
+        judge(tiny.dir, &options, isa_names[_i]);
     }
 }
 END_TEST
@@ -116,7 +117,7 @@ START_TEST(a_streaming_engine_agrees_as_well)
     options.isa = ISA_SCALAR;
     options.pin_bytes = options.expert_slots = 0;
     options.tile_bytes = 4 * KIB;
-    judge(&options, "scalar");
+    judge(fast.dir, &options, "scalar");
 }
 END_TEST
 
@@ -138,7 +139,7 @@ START_TEST(the_hash_of_all_logits_is_the_one_every_build_must_meet)
                                        .gen = GOLDEN_STEPS};
     struct generate_result result = {.ids = ids};
     options.isa = isas[_i];
-    struct engine *e = open_engine(&options);
+    struct engine *e = open_engine(tiny.dir, &options);
     ck_assert_msg(generate(e, &request, &result) == 0, "%s", err_message());
     engine_close(e);
     for (int i = 0; i < GOLDEN_STEPS; i++) {
@@ -156,7 +157,7 @@ START_TEST(another_prompt_is_rejected)
     struct engine_options options = tiny_options(GOLDEN_STEPS);
     uint32_t ids[GOLDEN_PROMPT] = {3, 141, 59, 26, 53, 58, 97, 94};
     const float *logits;
-    struct engine *e = open_engine(&options);
+    struct engine *e = open_engine(tiny.dir, &options);
     follow(e, &run);
     ck_assert_msg(golden_judge(&run, why, sizeof why), "%s", why);
     ck_assert_int_eq(engine_begin(e, GOLDEN_PROMPT, 0), 0);
@@ -190,6 +191,7 @@ int main(void)
         return EXIT_FAILURE;
     }
     tiny_make(&tiny, TINY_DISK);
+    tiny_make(&fast, TINY_MEMORY);
     SRunner *runner = srunner_create(golden_suite());
 #ifdef K3RING_SANITIZED
     srunner_set_fork_status(runner, CK_NOFORK);
@@ -198,5 +200,6 @@ int main(void)
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     tiny_remove(&tiny);
+    tiny_remove(&fast);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -150,13 +150,13 @@ static void on_logits(void *ctx, uint32_t step, const float *logits)
     }
 }
 
-/* A busy drive must not make a long test of a short one: the covering points and every fourth
+/* A busy drive must not make a long test of a short one: the covering points and every eighth
  * random one read from it, the others from memory, as the simulated drive always does. */
 static const char *dir_of(const struct grid_point *point)
 {
     bool simulated = point->level[GRID_IO] >= GRID_SIM;
     bool covering = point < trial.point + trial.cover;
-    return !simulated && (covering || point->seed % 4 == 0) ? tiny.dir : fast.dir;
+    return !simulated && (covering || point->seed % 8 == 0) ? tiny.dir : fast.dir;
 }
 
 /* Fills in the floor, and raises a ram that the point's pins and slots do not fit in. */
@@ -337,9 +337,9 @@ static void print_outcome(double seconds)
         slowest = trial.outcome[i].taken_ns > trial.outcome[slowest].taken_ns ? i : slowest;
     }
     printf("note: %u points (%u cover all pairs, %u random from seed %llu, %u stepped) in %.1f s; "
-           "%u evicted experts; slowest: %u in %.1f s\n", trial.count, trial.cover, (unsigned)RANDOM_POINTS,
-           (unsigned long long)seed, (unsigned)STEPPED_POINTS, seconds, evicting, slowest,
-           (double)trial.outcome[slowest].taken_ns / 1e9);
+           "%u evicted experts; slowest: %u in %.1f s\n", trial.count, trial.cover,
+           (unsigned)RANDOM_POINTS, (unsigned long long)seed, (unsigned)STEPPED_POINTS, seconds,
+           evicting, slowest, (double)trial.outcome[slowest].taken_ns / 1e9);
     if (raised > 0) {
         printf("note: ram was raised to the floor of %u points, whose pins and slots need more\n",
                raised);

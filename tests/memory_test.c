@@ -17,7 +17,6 @@
 
 static struct tiny tiny;
 static struct tiny folder;
-static struct process process;
 
 static void skip(const char *reason)
 {
@@ -114,6 +113,8 @@ END_TEST
 /* ---- the peak ---- */
 
 #ifndef K3RING_SANITIZED
+static struct process process;
+
 /* A figure of the report, by the names that lead to it. */
 static uint64_t figure(const cJSON *report, const char *const names[])
 {
@@ -153,8 +154,8 @@ START_TEST(the_peak_stays_below_the_ram_given)
     uint64_t ram = figure(report, (const char *const[]){"settings", "ram_bytes", NULL});
     uint64_t total = figure(report, (const char *const[]){"plan", "account", "total", NULL});
     cJSON_Delete(report);
-    printf("note: %s: peak %.2f of %.2f MiB, %.2f planned\n", peak_arguments[_i], (double)peak / (double)MIB,
-           (double)ram / (double)MIB, (double)total / (double)MIB);
+    printf("note: %s: peak %.2f of %.2f MiB, %.2f planned\n", peak_arguments[_i],
+           (double)peak / (double)MIB, (double)ram / (double)MIB, (double)total / (double)MIB);
     fflush(stdout);
     ck_assert_uint_gt(peak, MIB);
     ck_assert_uint_le(peak, ram);

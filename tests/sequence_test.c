@@ -339,9 +339,9 @@ static void describe_sequences(void *ctx, uint32_t job, char *text, size_t text_
 }
 
 #ifdef K3RING_SANITIZED
-#define SEQUENCE_JOBS 12
+#define SEQUENCE_JOBS 8
 #else
-#define SEQUENCE_JOBS 36
+#define SEQUENCE_JOBS 20
 #endif
 
 START_TEST(a_used_engine_serves_the_next_sequence_as_a_new_one_would)

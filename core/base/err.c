@@ -13,6 +13,10 @@ int err_set(int code, const char *format, ...)
         va_start(args, format);
         vsnprintf(message, sizeof message, format, args);
         va_end(args);
+        for (char *c = message; *c != '\0'; c++) {
+            /* Names come from users and files: no control character reaches a terminal. */
+            *c = (unsigned char)*c < 0x20 || *c == 0x7F ? '?' : *c;
+        }
     }
     return code;
 }

@@ -40,7 +40,7 @@ static int read_open(int fd, const char *path, uint64_t cap_bytes, struct file_t
         return err_set(ERR_IO, "%s: cannot be examined: %s", path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
-        return err_set(ERR_MODEL, "%s: is not a regular file", path);
+        return err_set(ERR_MODEL, "%s: is not a regular file: put the file itself there", path);
     }
     const uint64_t size_bytes = (uint64_t)status.st_size;
     if (size_bytes > cap_bytes) {
@@ -61,13 +61,30 @@ static int read_open(int fd, const char *path, uint64_t cap_bytes, struct file_t
     return rc;
 }
 
+static const char *open_cure(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+        return "give the folder that holds it";
+    case EACCES:
+    case EPERM:
+        return "allow this user to read it";
+    case EMFILE:
+        return "raise ulimit -n";
+    default:
+        return "check the path and what its links point to";
+    }
+}
+
 int file_read(const char *path, uint64_t cap_bytes, struct file_text *out)
 {
     *out = (struct file_text){.text = NULL};
     /* Without O_NONBLOCK a pipe in the place of the file would wait for a writer. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        return err_set(ERR_MODEL, "%s: cannot open: %s", path, strerror(errno));
+        return err_set(ERR_MODEL, "%s: cannot open: %s: %s", path, strerror(errno),
+                       open_cure(errno));
     }
     const int rc = read_open(fd, path, cap_bytes, out);
     close(fd);

@@ -52,6 +52,7 @@ struct run {
     uint32_t *ids, *stop;
     struct progress progress;
     bool ids_on_stdout;
+    struct output json, dump; /* open from the start: a bad path is told before the run */
     int dump_rc;
 };
 
@@ -73,23 +74,16 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     }
 }
 
-static int dump(const char *path, const float *logits, uint32_t count)
-{
-    struct output out;
-    TRY(output_open(&out, path));
-    fwrite(logits, sizeof *logits, count, out.file);
-    return output_commit(&out);
-}
-
 static void on_logits(void *ctx, uint32_t step, const float *logits)
 {
     struct run *run = ctx;
-    if (step == 0 && run->cli->dump_logits != NULL) {
-        run->dump_rc = dump(run->cli->dump_logits, logits, engine_model(running)->config.vocab);
+    if (step == 0 && run->dump.file != NULL) {
+        fwrite(logits, sizeof *logits, engine_model(running)->config.vocab, run->dump.file);
+        run->dump_rc = output_commit(&run->dump);
     }
 }
 
-static int write_json(const struct run_report *report, const char *path)
+static int write_json(const struct run_report *report, struct output *out)
 {
     cJSON *root = report_json(report);
     char *text = root != NULL ? cJSON_Print(root) : NULL;
@@ -97,13 +91,10 @@ static int write_json(const struct run_report *report, const char *path)
     if (text == NULL) {
         return err_set(ERR_MEMORY, "no memory for the report");
     }
-    int rc = output_text(path, text);
+    fputs(text, out->file);
+    fputc('\n', out->file);
     cJSON_free(text);
-    if (rc == 0 && path[0] == '-' && path[1] == '\0') {
-        putchar('\n');
-        rc = output_flush_stdout();
-    }
-    return rc;
+    return output_commit(out);
 }
 
 /* The report is written also when the run failed. */
@@ -116,8 +107,8 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     engine_facts(e, &r.facts);
     snprintf(failure, sizeof failure, "%s", err_message());
     r.error = rc < 0 ? failure : NULL;
-    if (run->cli->json != NULL) {
-        int json_rc = write_json(&r, run->cli->json);
+    if (run->json.file != NULL) {
+        int json_rc = write_json(&r, &run->json);
         rc = rc < 0 ? rc : json_rc;
     }
     if (!run->cli->engine.quiet && rc == 0) {
@@ -156,6 +147,12 @@ static int prepare(struct run *run, const struct run_cli *cli)
     run->request.on_token = on_token;
     run->request.ctx = run;
     run->result.ids = malloc(cli->gen * sizeof *run->result.ids);
+    if (cli->json != NULL) {
+        TRY(output_open(&run->json, cli->json));
+    }
+    if (cli->dump_logits != NULL) {
+        TRY(output_open(&run->dump, cli->dump_logits));
+    }
     run->ids_on_stdout = cli->json == NULL || !(cli->json[0] == '-' && cli->json[1] == '\0');
     return run->result.ids != NULL ? 0 : err_set(ERR_MEMORY, "no memory for %llu ids",
                                                  (unsigned long long)cli->gen);
@@ -199,6 +196,8 @@ int cmd_run(int argc, char **argv)
     if (rc >= 0) {
         rc = open_and_run(&run, model);
     }
+    output_abandon(&run.json);
+    output_abandon(&run.dump);
     free(run.ids);
     free(run.stop);
     free(run.result.ids);

@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/cli/commands.h"
 #include "core/cli/options.h"
+#include "core/cli/output.h"
 #include "core/cli/signals.h"
 
 const char *const k3ring_version = "0.1.0";
@@ -64,11 +65,11 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
-        return 0;
+        return finish(output_flush_stdout());
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("k3ring %s\n", k3ring_version);
-        return 0;
+        return finish(output_flush_stdout());
     }
     for (size_t i = 0; i < countof(subcommands); i++) {
         if (strcmp(argv[1], subcommands[i].name) == 0) {

@@ -191,7 +191,7 @@ static int open_memory(struct engine *e)
 static void *pin_main(void *argument)
 {
     struct engine *e = argument;
-    for (uint32_t i = 0; i < slab_slice_count(e->slab) && !atomic_load(&e->io_stop); i++) {
+    for (uint32_t i = 0; i < slab_slice_count(e->slab) && !atomic_load(&e->stop); i++) {
         if (!slab_slice(e->slab, i)->pins) {
             continue;
         }
@@ -287,17 +287,21 @@ int engine_open(struct engine **out, const char *dir, const struct engine_option
     return 0;
 }
 
+/* Whoever may wake the I/O thread ends before it, since it frees what it is woken through; and the
+ * last to wake it is this thread, under the lock it takes before it frees. */
 static void stop_threads(struct engine *e)
 {
-    atomic_store(&e->io_stop, 1);
     workers_stop(e);
     if (e->pin_started) {
         pthread_join(e->pin_thread, NULL);
     }
     if (e->io_started) {
+        pthread_mutex_lock(&e->error_lock);
+        atomic_store(&e->io_stop, 1);
         if (e->io != NULL) {
             io_wake(e->io);
         }
+        pthread_mutex_unlock(&e->error_lock);
         pthread_join(e->io_thread, NULL);
     } else {
         fetch_close_ring(e);

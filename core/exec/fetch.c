@@ -445,6 +445,8 @@ void *fetch_thread(void *argument)
             io_run(e->io, IO_WAIT_FOREVER);
         }
     }
+    pthread_mutex_lock(&e->error_lock); /* until the last wake-up is through */
+    pthread_mutex_unlock(&e->error_lock);
     fetch_close_ring(e);
     return NULL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The small tensors: norms, AttnRes projections, convolution taps, decay and router biases of
  * every layer, read once at open and kept as f32. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,18 @@ static int load_decay(struct loader *l, uint32_t layer, struct layer_small *s)
     return 0;
 }
 
+/* A bias only chooses experts: a bad one would never reach the residual, where others show. */
+static int load_router_bias(struct loader *l, uint32_t layer, struct layer_small *s)
+{
+    TRY(load(l, layer, T_ROUTER_BIAS, &s->router_bias));
+    uint32_t experts = config_of(l->e)->experts;
+    if (s->router_bias != NULL && !isfinite(l->e->kernels->max_abs(s->router_bias, experts))) {
+        return err_set(ERR_NUMERIC, "layer %u: the router's score correction bias holds NaN or "
+                       "Inf; fetch the shard again", layer);
+    }
+    return 0;
+}
+
 static int load_layer(struct loader *l, uint32_t layer)
 {
     struct layer_small *s = &l->e->small[layer];
@@ -91,7 +104,7 @@ static int load_layer(struct loader *l, uint32_t layer)
     TRY(load(l, layer, T_O_NORM, &s->o_norm));
     TRY(load(l, layer, T_Q_A_NORM, &s->q_a_norm));
     TRY(load(l, layer, T_KV_A_NORM, &s->kv_a_norm));
-    TRY(load(l, layer, T_ROUTER_BIAS, &s->router_bias));
+    TRY(load_router_bias(l, layer, s));
     return load(l, layer, T_LATENT_NORM, &s->latent_norm);
 }
 

@@ -97,7 +97,7 @@ static int refuse_twice(const struct worker *w, const char *name, uint32_t other
         return err_set(ERR_MODEL, "%s: tensor %s is described twice", files[other].path, name);
     }
     return err_set(ERR_MODEL, "%s: tensor %s is in both %s and %s: take away the file that does "
-                   "not belong to the model, or bring back model.safetensors.index.json",
+                   "not belong to the model, or fetch both and model.safetensors.index.json again",
                    w->binder->model->dir, name, path_name(files[other].path),
                    path_name(files[w->file].path));
 }

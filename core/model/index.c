@@ -180,8 +180,9 @@ static int parse_index(struct index *index, const struct file_text *file)
     const int rc = read_members(index, &scan, &has_map);
     if (rc < 0) {
         /* No effect where a message was recorded already: the first one wins. */
-        return err_set(rc, "%s: not an index of shards at byte %zu: %s", index->path,
-                       scan_offset(&scan), scan.fault == NULL ? "unreadable" : scan.fault);
+        return err_set(rc, "%s: not an index of shards at byte %zu: %s; fetch it again",
+                       index->path, scan_offset(&scan),
+                       scan.fault == NULL ? "unreadable" : scan.fault);
     }
     if (!has_map || index->list->count == 0) {
         return err_set(ERR_MODEL, "%s: its weight_map is missing or empty", index->path);

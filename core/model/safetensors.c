@@ -96,7 +96,8 @@ static int read_text(struct header *header)
         return err_set(ERR_IO, "%s: cannot be examined: %s", header->path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
-        return err_set(ERR_MODEL, "%s: is not a regular file", header->path);
+        return err_set(ERR_MODEL, "%s: is not a regular file: put the shard itself there",
+                       header->path);
     }
     header->size_bytes = (uint64_t)status.st_size;
     if (header->size_bytes >= FILE_CAP_BYTES) {
@@ -118,7 +119,8 @@ int header_open(struct header *header, const char *path)
     header->span_count = 0;
     header->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (header->fd < 0) {
-        return err_set(ERR_MODEL, "%s: cannot open this shard: %s", path, strerror(errno));
+        return err_set(ERR_MODEL, "%s: cannot open this shard: %s: %s", path, strerror(errno),
+                       errno == EMFILE ? "raise ulimit -n" : "check who may read it");
     }
     const int rc = read_text(header);
     if (rc < 0) {

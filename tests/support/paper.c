@@ -173,3 +173,25 @@ struct model *paper_scattered(const struct model_config *c)
 {
     return make(c, true);
 }
+
+struct plan_request paper_request(uint64_t ram_bytes)
+{
+    return (struct plan_request){
+        .ram_bytes = ram_bytes,
+        .io_size_bytes = 4 * MIB,
+        .io_depth = 8,
+        .workers = 2,
+        .tile_bytes = PLAN_AUTO,
+        .pin_bytes = PLAN_AUTO,
+        .pin_percent = -1,
+        .expert_slots = PLAN_AUTO,
+        .context = 5,
+        .chunk = PLAN_AUTO,
+        .prompt_tokens = 3,
+        .index_bytes = 5 * MIB,
+        .cache_base_bytes = 1 * MIB,
+        .cache_slot_bytes = 200,
+        .reserve_bytes = 15 * MIB,
+        .pin_slice_bytes = 256 * MIB,
+    };
+}

@@ -65,6 +65,13 @@ static void become(const struct process *p, const char *program, char *line)
     _exit(126);
 }
 
+static void forget(const struct process *p, const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", p->folder, name);
+    unlink(path);
+}
+
 void process_start(struct process *p, const char *folder, const char *program,
                    const char *arguments, ...)
 {
@@ -77,6 +84,8 @@ void process_start(struct process *p, const char *folder, const char *program,
     need(program != NULL, "the program under test");
     snprintf(p->folder, sizeof p->folder, "%s", folder);
     p->out[0] = p->err[0] = '\0';
+    forget(p, "out"); /* or process_peek() might show what the last one said */
+    forget(p, "err");
     fflush(NULL);
     p->pid = fork();
     need(p->pid >= 0, "fork");

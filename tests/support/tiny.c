@@ -21,11 +21,8 @@ void tiny_need(bool condition, const char *what)
 
 void tiny_folder(struct tiny *tiny, enum tiny_place place)
 {
-    const char *top = getenv("TMPDIR");
-    top = top == NULL ? "/tmp" : top;
-    if (place == TINY_MEMORY && access("/dev/shm", W_OK) == 0) {
-        top = "/dev/shm";
-    }
+    bool memory = place == TINY_MEMORY && access("/dev/shm", W_OK) == 0;
+    const char *top = memory ? "/dev/shm" : "/tmp";
     snprintf(tiny->dir, sizeof tiny->dir, "%s/k3ring-tiny-XXXXXX", top);
     tiny_need(mkdtemp(tiny->dir) != NULL, tiny->dir);
 }

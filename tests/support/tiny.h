@@ -21,8 +21,8 @@ struct tiny {
     char dir[256]; /* removed by tiny_remove() */
 };
 
-/* Memory: /dev/shm, where there is one, so that a busy drive slows no test down. Disk: $TMPDIR or
- * /tmp, where reads are direct on most machines. */
+/* Memory: /dev/shm, where there is one, so that a busy drive slows no test down. Disk: /tmp,
+ * where reads are direct on most machines. */
 enum tiny_place { TINY_MEMORY, TINY_DISK };
 
 /* A condition without which no test can go on. */

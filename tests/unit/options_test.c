@@ -38,21 +38,23 @@ static struct target target;
 static const char *positional[2];
 static bool help;
 
-/* Parses up to six words after the command's name. */
+/* Parses up to four words after the command's name. The target points into words until the next
+ * call. */
 static int parse(const char *a, const char *b, const char *c, const char *d)
 {
-    const char *words[] = {"paint", a, b, c, d};
+    static char words[5][320];
+    const char *const typed[] = {"paint", a, b, c, d};
     char *argv[6] = {0};
     int argc = 0;
-    for (size_t i = 0; i < countof(words) && words[i] != NULL; i++) {
-        argv[argc++] = strdup(words[i]);
+    for (size_t i = 0; i < countof(typed) && typed[i] != NULL; i++) {
+        snprintf(words[i], sizeof words[i], "%s", typed[i]);
+        argv[argc++] = words[i];
     }
     err_clear();
     memset(&target, 0, sizeof target);
     target.kept = "kept";
     positional[0] = positional[1] = NULL;
-    int rc = options_parse(&command, &target, argc, argv, positional, &help);
-    return rc; /* argv lives on: the target points into it */
+    return options_parse(&command, &target, argc, argv, positional, &help);
 }
 
 static void expect_usage(int rc, const char *part)

@@ -32,28 +32,6 @@ static void close_models(void)
     model_close(tiny);
 }
 
-static struct plan_request request_of(uint64_t ram_bytes)
-{
-    return (struct plan_request){
-        .ram_bytes = ram_bytes,
-        .io_size_bytes = 4 * MIB,
-        .io_depth = 8,
-        .workers = 2,
-        .tile_bytes = PLAN_AUTO,
-        .pin_bytes = PLAN_AUTO,
-        .pin_percent = -1,
-        .expert_slots = PLAN_AUTO,
-        .context = 5,
-        .chunk = PLAN_AUTO,
-        .prompt_tokens = 3,
-        .index_bytes = 5 * MIB,
-        .cache_base_bytes = 1 * MIB,
-        .cache_slot_bytes = 200,
-        .reserve_bytes = 15 * MIB,
-        .pin_slice_bytes = 256 * MIB,
-    };
-}
-
 static struct plan *build(const struct model *model, const struct plan_request *request)
 {
     struct plan *plan = NULL;
@@ -136,7 +114,7 @@ static void expect_pins(const struct plan *plan)
 static struct plan_request random_request(struct rng *rng, bool full)
 {
     static const uint64_t tiles[] = {PLAN_AUTO, 512 * KIB, 1 * MIB, 3 * MIB, 4 * MIB, 16 * MIB};
-    struct plan_request r = request_of(AMPLE_RAM);
+    struct plan_request r = paper_request(AMPLE_RAM);
     r.io_depth = (uint32_t)(1 + rng_below(rng, 64));
     r.io_size_bytes = PAGE_BYTES << rng_below(rng, 13);
     r.workers = (uint32_t)(1 + rng_below(rng, 64));
@@ -219,7 +197,7 @@ END_TEST
 
 START_TEST(the_floor_of_the_real_geometry_is_near_0_58_gib)
 {
-    const struct plan_request r = request_of(1 * GIB);
+    const struct plan_request r = paper_request(1 * GIB);
     struct plan *plan = build(k3, &r);
     ck_assert_uint_gt(plan->floor_bytes, GIB / 2);
     ck_assert_uint_lt(plan->floor_bytes, GIB / 10 * 6);
@@ -229,7 +207,7 @@ END_TEST
 
 START_TEST(the_real_geometry_runs_in_one_gib)
 {
-    const struct plan_request r = request_of(1 * GIB);
+    const struct plan_request r = paper_request(1 * GIB);
     struct plan *plan = build(k3, &r);
     expect_account(plan);
     expect_ring(plan);
@@ -245,7 +223,7 @@ END_TEST
 
 START_TEST(at_its_floor_a_plan_has_one_ring_tile_and_one_working_slot)
 {
-    struct plan_request r = request_of(1 * GIB);
+    struct plan_request r = paper_request(1 * GIB);
     struct plan *plan = build(k3, &r);
     r.ram_bytes = plan->floor_bytes;
     plan_free(plan);
@@ -267,7 +245,7 @@ START_TEST(with_auto_the_cache_waits_for_the_whole_trunk)
     } cases[] = {{1 * GIB, false}, {64 * GIB, false}, {102 * GIB, false}, {105 * GIB, true},
                  {106 * GIB, true}, {128 * GIB, true}, {4 * TIB, true}};
     for (size_t i = 0; i < countof(cases); i++) {
-        const struct plan_request r = request_of(cases[i].ram_bytes);
+        const struct plan_request r = paper_request(cases[i].ram_bytes);
         struct plan *plan = build(k3, &r);
         bool whole = pinned_windows(plan) == trunk_windows(plan);
         ck_assert_msg(whole == cases[i].whole, "at %llu GiB",
@@ -280,7 +258,7 @@ START_TEST(with_auto_the_cache_waits_for_the_whole_trunk)
         }
         plan_free(plan);
     }
-    const struct plan_request r = request_of(4 * TIB);
+    const struct plan_request r = paper_request(4 * TIB);
     struct plan *plan = build(k3, &r);
     ck_assert_uint_eq(plan->cache_slots, 82432);
     plan_free(plan);
@@ -308,7 +286,7 @@ static double unevenness(const struct plan *plan)
 START_TEST(pins_are_spread_evenly_over_the_walk)
 {
     static const double percents[] = {10, 50, 90};
-    struct plan_request r = request_of(256 * GIB);
+    struct plan_request r = paper_request(256 * GIB);
     r.pin_percent = percents[_i];
     struct plan *plan = build(k3, &r);
     double share = 100.0 * (double)pinned_windows(plan) / (double)trunk_windows(plan);
@@ -316,7 +294,7 @@ START_TEST(pins_are_spread_evenly_over_the_walk)
     double tiles = unevenness(plan) / (double)plan->tile_window_max;
     ck_assert_msg(tiles <= 2.0, "a stretch is %f tiles off", tiles);
     plan_free(plan);
-    r = request_of((uint64_t)(111.2e9 * percents[_i] / 100) + GIB);
+    r = paper_request((uint64_t)(111.2e9 * percents[_i] / 100) + GIB);
     plan = build(k3, &r);
     tiles = unevenness(plan) / (double)plan->tile_window_max;
     ck_assert_msg(tiles <= 2.0, "with auto, a stretch is %f tiles off", tiles);
@@ -326,7 +304,7 @@ END_TEST
 
 START_TEST(pins_given_are_pinned_and_no_more)
 {
-    struct plan_request r = request_of(200 * GIB);
+    struct plan_request r = paper_request(200 * GIB);
     r.pin_bytes = 7 * GIB;
     struct plan *plan = build(k3, &r);
     ck_assert_uint_le(pinned_windows(plan), 7 * GIB);
@@ -352,7 +330,7 @@ END_TEST
 
 START_TEST(slots_given_are_made_whatever_is_pinned)
 {
-    struct plan_request r = request_of(20 * GIB);
+    struct plan_request r = paper_request(20 * GIB);
     r.expert_slots = 500;
     struct plan *plan = build(k3, &r);
     ck_assert_uint_eq(plan->cache_slots, 500);
@@ -369,7 +347,7 @@ END_TEST
 
 START_TEST(an_automatic_chunk_never_costs_the_fit)
 {
-    struct plan_request r = request_of(AMPLE_RAM);
+    struct plan_request r = paper_request(AMPLE_RAM);
     r.prompt_tokens = 512;
     r.context = 600;
     r.pin_bytes = 3 * GIB;
@@ -388,7 +366,7 @@ END_TEST
 
 START_TEST(a_tile_larger_than_a_slice_is_refused)
 {
-    struct plan_request r = request_of(2 * GIB);
+    struct plan_request r = paper_request(2 * GIB);
     struct plan *plan = NULL;
     r.pin_slice_bytes = 1 * MIB;
     err_clear();

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
-#include <cjson/cJSON.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,24 +33,9 @@ static void close_models(void)
 
 static struct plan_request request_of(uint64_t ram_bytes, uint64_t tile_bytes)
 {
-    return (struct plan_request){
-        .ram_bytes = ram_bytes,
-        .io_size_bytes = 4 * MIB,
-        .io_depth = 8,
-        .workers = 2,
-        .tile_bytes = tile_bytes,
-        .pin_bytes = PLAN_AUTO,
-        .pin_percent = -1,
-        .expert_slots = PLAN_AUTO,
-        .context = 5,
-        .chunk = PLAN_AUTO,
-        .prompt_tokens = 3,
-        .index_bytes = 5 * MIB,
-        .cache_base_bytes = 1 * MIB,
-        .cache_slot_bytes = 200,
-        .reserve_bytes = 15 * MIB,
-        .pin_slice_bytes = 256 * MIB,
-    };
+    struct plan_request request = paper_request(ram_bytes);
+    request.tile_bytes = tile_bytes;
+    return request;
 }
 
 static struct plan *build(const struct model *model, const struct plan_request *request)
@@ -474,110 +457,6 @@ START_TEST(a_plan_is_a_function_of_its_request)
 }
 END_TEST
 
-static double number_at(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    ck_assert_msg(cJSON_IsNumber(item), "no number '%s'", name);
-    return item->valuedouble;
-}
-
-static cJSON *printed_and_parsed(cJSON *root)
-{
-    char *text = cJSON_Print(root);
-    ck_assert_ptr_nonnull(text);
-    cJSON_Delete(root);
-    cJSON *parsed = cJSON_Parse(text);
-    ck_assert_msg(parsed != NULL, "%s", text);
-    cJSON_free(text);
-    return parsed;
-}
-
-static void expect_sums(const cJSON *root)
-{
-    const cJSON *account = cJSON_GetObjectItemCaseSensitive(root, "account");
-    const cJSON *traffic = cJSON_GetObjectItemCaseSensitive(root, "traffic");
-    const cJSON *passes = cJSON_GetObjectItemCaseSensitive(root, "pass_reads");
-    double sum = 0;
-    double windows = 0;
-    double streamed = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, account) {
-        sum += strcmp(item->string, "total") != 0 ? item->valuedouble : 0;
-    }
-    ck_assert(number_at(account, "total") > 0);
-    ck_assert(sum == number_at(account, "total"));
-    cJSON_ArrayForEach(item, traffic) {
-        windows += number_at(item, "window_bytes");
-        streamed += number_at(item, "streamed_bytes");
-        ck_assert(number_at(item, "pinned_bytes") + number_at(item, "streamed_bytes") ==
-                  number_at(item, "window_bytes"));
-    }
-    ck_assert(number_at(cJSON_GetObjectItem(passes, "first"), "bytes") == windows);
-    ck_assert(number_at(cJSON_GetObjectItem(passes, "later"), "bytes") == streamed);
-}
-
-START_TEST(the_json_parses_and_its_sums_agree)
-{
-    static const uint64_t rams[] = {1 * GIB, 40 * GIB, 4096 * GIB};
-    const struct plan_request request = request_of(rams[_i], PLAN_AUTO);
-    const struct plan_rates rates = {.device_gbps = 6.5, .compute_gbps = 30};
-    struct plan *plan = build(k3, &request);
-    cJSON *root = printed_and_parsed(plan_json(plan, k3, &rates));
-    expect_sums(root);
-    ck_assert(number_at(root, "ram_bytes") == (double)rams[_i]);
-    ck_assert(number_at(root, "floor_bytes") == (double)plan->floor_bytes);
-    ck_assert(number_at(root, "cache_slots") == plan->cache_slots);
-    const cJSON *time = cJSON_GetObjectItem(root, "seconds_per_token");
-    const cJSON *bottleneck = cJSON_GetObjectItem(time, "bottleneck");
-    bool drive = number_at(time, "reading") > number_at(time, "computing");
-    ck_assert_str_eq(bottleneck->valuestring, drive ? "drive" : "cores");
-    cJSON_Delete(root);
-    root = printed_and_parsed(plan_json(plan, k3, NULL));
-    ck_assert_ptr_null(cJSON_GetObjectItem(root, "seconds_per_token"));
-    cJSON_Delete(root);
-    plan_free(plan);
-}
-END_TEST
-
-START_TEST(the_explanation_fits_its_buffer_and_names_the_floor)
-{
-    const struct plan_request request = request_of(1 * GIB, PLAN_AUTO);
-    const struct plan_rates rates = {.device_gbps = 6.5, .compute_gbps = 30};
-    struct plan *plan = build(k3, &request);
-    static char text[8192];
-    char floor[64];
-    plan_explain(plan, k3, &rates, text, sizeof text);
-    ck_assert_uint_lt(strlen(text), sizeof text - 1);
-    snprintf(floor, sizeof floor, "floor %.2f MiB (%llu bytes)",
-             (double)plan->floor_bytes / (double)MIB, (unsigned long long)plan->floor_bytes);
-    ck_assert_msg(strstr(text, floor) != NULL, "%s\nnot in\n%s", floor, text);
-    ck_assert_ptr_nonnull(strstr(text, "pins come first"));
-    ck_assert_ptr_nonnull(strstr(text, "bound by the drive"));
-    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1) {
-        ck_assert_ptr_nonnull(strchr(line, '\n'));
-    }
-    plan_free(plan);
-}
-END_TEST
-
-START_TEST(an_explanation_is_cut_where_its_buffer_ends)
-{
-    const struct plan_request request = request_of(1 * GIB, PLAN_AUTO);
-    struct plan *plan = build(k3, &request);
-    char whole[8192];
-    char text[512];
-    plan_explain(plan, k3, NULL, whole, sizeof whole);
-    for (size_t capacity = 1; capacity < 256; capacity++) {
-        memset(text, '#', sizeof text);
-        plan_explain(plan, k3, NULL, text, capacity);
-        ck_assert_uint_eq(strlen(text), capacity - 1);
-        ck_assert_mem_eq(text, whole, capacity - 1);
-        ck_assert_int_eq(text[capacity], '#');
-    }
-    plan_free(plan);
-}
-END_TEST
-
 static Suite *plan_suite(void)
 {
     const int cut_count = (int)countof(cuts);
@@ -601,9 +480,6 @@ static Suite *plan_suite(void)
     tcase_add_test(figures, scattered_experts_count_every_window_and_every_read);
     tcase_add_test(figures, reads_of_a_pass_are_the_sums_of_its_tiles);
     tcase_add_test(figures, a_plan_is_a_function_of_its_request);
-    tcase_add_loop_test(figures, the_json_parses_and_its_sums_agree, 0, 3);
-    tcase_add_test(figures, the_explanation_fits_its_buffer_and_names_the_floor);
-    tcase_add_test(figures, an_explanation_is_cut_where_its_buffer_ends);
     Suite *suite = suite_create("plan");
     suite_add_tcase(suite, walk);
     suite_add_tcase(suite, figures);

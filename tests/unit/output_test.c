@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/cli/output.h"
+
+#define NOBODY 65534
+
+static char dir[64];
+static char path[128];
+
+static void setup(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/k3ring-output-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/out.json", dir);
+    err_clear();
+}
+
+static void in_dir(const char *name, char full[128])
+{
+    snprintf(full, 128, "%s/%s", dir, name);
+}
+
+/* Files of the folder; removes them when asked to. */
+static int files(bool removing)
+{
+    int count = 0;
+    DIR *stream = opendir(dir);
+    for (const struct dirent *e; (e = readdir(stream)) != NULL;) {
+        if (e->d_name[0] == '.' && (e->d_name[1] == '\0' || e->d_name[1] == '.')) {
+            continue;
+        }
+        count++;
+        if (removing) {
+            char full[400];
+            snprintf(full, sizeof full, "%s/%s", dir, e->d_name);
+            remove(full);
+        }
+    }
+    closedir(stream);
+    return count;
+}
+
+static void teardown(void)
+{
+    files(true);
+    rmdir(dir);
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void expect_text(const char *name, const char *text)
+{
+    char got[256] = "";
+    FILE *file = fopen(name, "r");
+    ck_assert_msg(file != NULL, "no %s", name);
+    got[fread(got, 1, sizeof got - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_str_eq(got, text);
+}
+
+static void expect_refused(int rc, const char *part)
+{
+    ck_assert_int_eq(rc, ERR_OUTPUT);
+    ck_assert_msg(strstr(err_message(), part) != NULL, "no '%s' in: %s", part, err_message());
+    ck_assert_msg(strstr(err_message(), "Success") == NULL, "%s", err_message());
+}
+
+START_TEST(a_file_appears_only_when_it_is_whole)
+{
+    struct output out;
+    ck_assert_int_eq(output_open(&out, path), 0);
+    fputs("half", out.file);
+    fflush(out.file);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    fputs(" and half", out.file);
+    ck_assert_int_eq(output_commit(&out), 0);
+    expect_text(path, "half and half");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+START_TEST(an_old_file_stays_until_the_new_one_replaces_it)
+{
+    struct output out;
+    put(path, "old and longer");
+    ck_assert_int_eq(output_open(&out, path), 0);
+    fputs("new", out.file);
+    fflush(out.file);
+    expect_text(path, "old and longer");
+    ck_assert_int_eq(output_commit(&out), 0);
+    expect_text(path, "new");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+START_TEST(an_abandoned_file_leaves_the_old_one_and_nothing_else)
+{
+    struct output out;
+    put(path, "old");
+    ck_assert_int_eq(output_open(&out, path), 0);
+    fputs("new", out.file);
+    output_abandon(&out);
+    output_abandon(&out); /* twice does no harm */
+    expect_text(path, "old");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+START_TEST(the_permissions_are_those_of_a_file_made_plainly)
+{
+    struct stat st;
+    mode_t mask = umask(027);
+    ck_assert_int_eq(output_text(path, "x"), 0);
+    umask(mask);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0640);
+}
+END_TEST
+
+START_TEST(a_missing_folder_is_refused_at_once)
+{
+    struct output out;
+    char inside[128];
+    in_dir("missing/out.json", inside);
+    expect_refused(output_open(&out, inside), "No such file or directory");
+    ck_assert_ptr_nonnull(strstr(err_message(), inside));
+    ck_assert_ptr_null(out.file);
+}
+END_TEST
+
+START_TEST(a_folder_and_an_empty_name_are_no_files)
+{
+    struct output out;
+    expect_refused(output_open(&out, dir), "Is a directory");
+    err_clear();
+    expect_refused(output_open(&out, ""), "empty name");
+}
+END_TEST
+
+START_TEST(a_full_device_is_an_error_however_much_is_written)
+{
+    static const size_t sizes[] = {1, 5000, 1000000};
+    if (access("/dev/full", W_OK) != 0) {
+        printf("skip: no /dev/full\n");
+        return;
+    }
+    char *text = malloc(sizes[_i] + 1);
+    memset(text, 'x', sizes[_i]);
+    text[sizes[_i]] = '\0';
+    expect_refused(output_text("/dev/full", text), "/dev/full");
+    free(text);
+    ck_assert_int_eq(access("/dev/full", W_OK), 0);
+}
+END_TEST
+
+START_TEST(a_device_is_written_in_place)
+{
+    struct stat st;
+    ck_assert_int_eq(output_text("/dev/null", "text"), 0);
+    ck_assert_int_eq(stat("/dev/null", &st), 0);
+    ck_assert(S_ISCHR(st.st_mode));
+}
+END_TEST
+
+START_TEST(a_symbolic_link_is_written_through)
+{
+    char link[128];
+    struct stat st;
+    in_dir("link", link);
+    put(path, "old");
+    ck_assert_int_eq(symlink(path, link), 0);
+    ck_assert_int_eq(output_text(link, "new"), 0);
+    expect_text(path, "new");
+    ck_assert_int_eq(lstat(link, &st), 0);
+    ck_assert(S_ISLNK(st.st_mode));
+    ck_assert_int_eq(files(false), 2);
+}
+END_TEST
+
+START_TEST(what_a_killed_process_left_is_no_hindrance)
+{
+    char stale[160];
+    snprintf(stale, sizeof stale, "%s.tmp.%ld", path, (long)getpid());
+    put(stale, "half");
+    ck_assert_int_eq(output_text(path, "whole"), 0);
+    expect_text(path, "whole");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+START_TEST(a_target_that_became_a_folder_is_an_error_and_leaves_nothing)
+{
+    struct output out;
+    ck_assert_int_eq(output_open(&out, path), 0);
+    fputs("text", out.file);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    expect_refused(output_commit(&out), path);
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+/* Runs in a child: standard output and the user are of the whole process. */
+static int in_child(int (*body)(void))
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(body());
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status), "the child was killed");
+    return WEXITSTATUS(status);
+}
+
+static int write_as_nobody(void)
+{
+    struct output out;
+    if (geteuid() == 0 && setuid(NOBODY) != 0) {
+        return 77;
+    }
+    int rc = output_open(&out, path);
+    return rc == ERR_OUTPUT && strstr(err_message(), "Permission denied") != NULL ? 0 : 1;
+}
+
+START_TEST(a_read_only_folder_is_refused)
+{
+    ck_assert_int_eq(chmod(dir, 0555), 0);
+    int status = in_child(write_as_nobody);
+    ck_assert_int_eq(chmod(dir, 0755), 0);
+    if (status == 77) {
+        printf("skip: cannot become another user\n");
+        return;
+    }
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+static int write_to_stdout(void)
+{
+    if (freopen(path, "w", stdout) == NULL) {
+        return 1;
+    }
+    fputs("before ", stdout);
+    if (output_text("-", "text") != 0 || ferror(stdout)) {
+        return 2;
+    }
+    fputs(" after", stdout); /* it is still open */
+    return output_flush_stdout() == 0 ? 0 : 3;
+}
+
+START_TEST(a_dash_is_standard_output)
+{
+    ck_assert_int_eq(in_child(write_to_stdout), 0);
+    expect_text(path, "before text after");
+    ck_assert_int_ne(access("-", F_OK), 0);
+}
+END_TEST
+
+static int flush_full_stdout(void)
+{
+    if (freopen("/dev/full", "w", stdout) == NULL) {
+        return 1;
+    }
+    fputs("text", stdout);
+    if (output_flush_stdout() != ERR_OUTPUT ||
+        strstr(err_message(), "standard output") == NULL) {
+        return 2;
+    }
+    err_clear();
+    return output_text("-", "text") == ERR_OUTPUT ? 0 : 3;
+}
+
+START_TEST(what_standard_output_loses_is_an_error)
+{
+    if (access("/dev/full", W_OK) != 0) {
+        printf("skip: no /dev/full\n");
+        return;
+    }
+    ck_assert_int_eq(in_child(flush_full_stdout), 0);
+}
+END_TEST
+
+static Suite *output_suite(void)
+{
+    TCase *file = tcase_create("file");
+    tcase_add_checked_fixture(file, setup, teardown);
+    tcase_add_test(file, a_file_appears_only_when_it_is_whole);
+    tcase_add_test(file, an_old_file_stays_until_the_new_one_replaces_it);
+    tcase_add_test(file, an_abandoned_file_leaves_the_old_one_and_nothing_else);
+    tcase_add_test(file, the_permissions_are_those_of_a_file_made_plainly);
+    tcase_add_test(file, what_a_killed_process_left_is_no_hindrance);
+    tcase_add_test(file, a_symbolic_link_is_written_through);
+    TCase *refusal = tcase_create("refusal");
+    tcase_add_checked_fixture(refusal, setup, teardown);
+    tcase_add_test(refusal, a_missing_folder_is_refused_at_once);
+    tcase_add_test(refusal, a_folder_and_an_empty_name_are_no_files);
+    tcase_add_test(refusal, a_read_only_folder_is_refused);
+    tcase_add_test(refusal, a_target_that_became_a_folder_is_an_error_and_leaves_nothing);
+    tcase_add_loop_test(refusal, a_full_device_is_an_error_however_much_is_written, 0, 3);
+    TCase *stream = tcase_create("stream");
+    tcase_add_checked_fixture(stream, setup, teardown);
+    tcase_add_test(stream, a_device_is_written_in_place);
+    tcase_add_test(stream, a_dash_is_standard_output);
+    tcase_add_test(stream, what_standard_output_loses_is_an_error);
+    Suite *suite = suite_create("output");
+    suite_add_tcase(suite, file);
+    suite_add_tcase(suite, refusal);
+    suite_add_tcase(suite, stream);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(output_suite());
+#ifdef K3RING_SANITIZED
+    srunner_set_fork_status(runner, CK_NOFORK);
+#endif
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
