@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/farm.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +55,7 @@ static pid_t start(const struct farm *farm, struct shared *shared, uint32_t work
         abort();
     }
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* no worker outlives the test */
         work(farm, shared, worker);
         exit(EXIT_SUCCESS); /* not _exit: a leak check may have to speak */
     }
