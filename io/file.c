@@ -224,32 +224,30 @@ int io_file_read(const struct io_files *files, uint32_t file, uint64_t offset_by
 
 /* ---- being the same ---- */
 
-static const char *what_changed(const struct io_file *file)
+/* A file that was renamed or removed is still the one being read: only its content counts. */
+static int check_unchanged(const struct io_file *file)
 {
-    struct stat open_status;
-    struct stat path_status;
-    if (fstat(file->fd, &open_status) < 0 || stat(file->path, &path_status) < 0) {
-        return strerror(errno);
+    struct stat now;
+    if (fstat(file->fd, &now) < 0) {
+        return err_set(ERR_IO, "%s: cannot be looked at: %s", file->path, strerror(errno));
     }
-    if (open_status.st_ino != path_status.st_ino || open_status.st_dev != path_status.st_dev) {
-        return "it was replaced by another file";
+    if ((uint64_t)now.st_size != file->size_bytes) {
+        return err_set(ERR_IO, "%s: changed while being read: its size went from %llu to %llu "
+                       "bytes; the results cannot be trusted, run again on files at rest",
+                       file->path, (unsigned long long)file->size_bytes,
+                       (unsigned long long)now.st_size);
     }
-    if ((uint64_t)open_status.st_size != file->size_bytes) {
-        return "its size changed";
+    if (mtime_of(&now) != file->mtime_ns) {
+        return err_set(ERR_IO, "%s: changed while being read: it was written to; the results "
+                       "cannot be trusted, run again on files at rest", file->path);
     }
-    return mtime_of(&open_status) != file->mtime_ns ? "it was written to" : NULL;
+    return 0;
 }
 
 int io_files_unchanged(const struct io_files *files)
 {
     for (uint32_t i = 0; i < files->count; i++) {
-        const char *what = what_changed(&files->file[i]);
-        if (what != NULL) {
-            return err_set(ERR_IO,
-                           "%s: changed while being read: %s; the results cannot be trusted, "
-                           "run again on files at rest",
-                           files->file[i].path, what);
-        }
+        TRY(check_unchanged(&files->file[i]));
     }
     return 0;
 }

@@ -34,7 +34,8 @@ int io_file_read(const struct io_files *files, uint32_t file, uint64_t offset_by
                  uint64_t size_bytes, void *target, void *bounce, uint64_t bounce_bytes,
                  uint64_t *read_bytes);
 
-/* Compares each file's present size, mtime and inode with those at open. ERR_IO when changed. */
+/* Compares size and mtime of each open file with those at open: ERR_IO when it was written to or
+ * cut. One that was renamed, replaced or removed is still read and counts as unchanged. */
 int io_files_unchanged(const struct io_files *files);
 
 #endif

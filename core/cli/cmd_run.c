@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring run: prompt ids in, greedy ids out. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/memory.h"
@@ -137,6 +138,9 @@ static int prepare(struct run *run, const struct run_cli *cli)
         return err_set(ERR_USAGE, "run: --ids is required, like --ids 3,141,59");
     }
     TRY(options_ids("ids", cli->ids, &run->ids, &run->request.id_count));
+    if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
+        return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
+    }
     if (cli->stop != NULL) {
         TRY(options_ids("stop", cli->stop, &run->stop, &run->request.stop_count));
     }

@@ -48,16 +48,23 @@ static int decide_ram(const struct engine_options *o, uint64_t *ram)
 static int check_available(const struct plan *plan)
 {
     const char *why;
+    char cure[128];
     uint64_t available = memory_available(&why) + memory_status("VmRSS:");
-    if (plan->account.total > available) {
-        return err_set(ERR_FIT, "the plan takes %llu bytes (%.2f GiB) but only %llu (%.2f GiB) "
-                       "can be had (%s); give --ram %lluM or free memory",
-                       (unsigned long long)plan->account.total,
-                       (double)plan->account.total / (double)GIB, (unsigned long long)available,
-                       (double)available / (double)GIB, why,
-                       (unsigned long long)(available / 100 * RAM_AUTO_SHARE_PERCENT / MIB));
+    uint64_t advised = available / 100 * RAM_AUTO_SHARE_PERCENT;
+    if (plan->account.total <= available) {
+        return 0;
     }
-    return 0;
+    if (advised >= plan->floor_bytes) {
+        snprintf(cure, sizeof cure, "give --ram %lluM or free memory",
+                 (unsigned long long)(advised / MIB));
+    } else {
+        snprintf(cure, sizeof cure, "this request needs %.2f MiB at least: free memory or raise "
+                 "the limit", (double)plan->floor_bytes / (double)MIB);
+    }
+    return err_set(ERR_FIT, "the plan takes %.2f MiB (%llu bytes) but only %.2f MiB can be had "
+                   "(%s); %s", (double)plan->account.total / (double)MIB,
+                   (unsigned long long)plan->account.total, (double)available / (double)MIB, why,
+                   cure);
 }
 
 static struct policy_shape shape_of(const struct model_config *c, uint32_t slots)
@@ -210,7 +217,8 @@ static int start_threads(struct engine *e)
         return fetch_open_ring(e);
     }
     if (pthread_create(&e->io_thread, NULL, fetch_thread, e) != 0) {
-        return err_set(ERR_MEMORY, "the system refused the I/O thread");
+        return err_set(ERR_MEMORY, "the system refused the I/O thread; raise the limit of "
+                       "processes (ulimit -u)");
     }
     e->io_started = true;
     while (atomic_load(&e->io_ready) < e->worker_count + 1) {
@@ -222,7 +230,8 @@ static int start_threads(struct engine *e)
     if (e->plan->pin_area_bytes > 0 && pthread_create(&e->pin_thread, NULL, pin_main, e) == 0) {
         e->pin_started = true;
     } else if (e->plan->pin_area_bytes > 0) {
-        return err_set(ERR_MEMORY, "the system refused the pin thread");
+        return err_set(ERR_MEMORY, "the system refused the pin thread; raise the limit of "
+                       "processes (ulimit -u)");
     }
     return 0;
 }

@@ -92,7 +92,8 @@ int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps);
  * when this is the last prompt pass or a later one, else NULL. */
 int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const float **logits);
 
-/* Ends the sequence, also before all announced passes were made: drains reads in flight. */
+/* Ends the sequence, also before all announced passes were made: drains reads in flight.
+ * ERR_IO when a file was written to or cut since it was opened: its tokens cannot be trusted. */
 int engine_end(struct engine *e);
 
 void engine_stats(struct engine *e, struct engine_stats *out);

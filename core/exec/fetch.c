@@ -3,10 +3,10 @@
  * completed, takes back memory of finished tiles and experts, and fills the queue in order of
  * service: embedding rows, demanded experts, then the next trunk tiles of the walk, across layer
  * and token borders. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/memory.h"
 #include "core/exec/exec_priv.h"
@@ -120,11 +120,18 @@ static void read_failed(struct engine *e, const struct fetch_req *r)
     } else if (r->class == READ_TRUNK) {
         snprintf(where, sizeof where, "layer %u", e->plan->steps[tiles[r->index].step].layer);
     }
+    struct stat now;
+    const struct io_file *file = &e->files.file[r->req.file];
+    char cause[128];
+    if (fstat(file->fd, &now) == 0 && (uint64_t)now.st_size < file->size_bytes) {
+        snprintf(cause, sizeof cause, "the file shrank from %llu to %llu bytes while running",
+                 (unsigned long long)file->size_bytes, (unsigned long long)now.st_size);
+    } else {
+        snprintf(cause, sizeof cause, "%s", strerror(-r->req.res));
+    }
     snprintf(text, sizeof text, "%s: reading %u bytes at offset %llu (%s): %s; check the drive "
-             "and the file (a download may be incomplete or the file was changed while running)",
-             e->files.file[r->req.file].path, r->req.size_bytes,
-             (unsigned long long)r->req.offset_bytes, where,
-             r->req.res == -ENODATA ? "the file ended early" : strerror(-r->req.res));
+             "(dmesg, smartctl) or fetch the file again", file->path, r->req.size_bytes,
+             (unsigned long long)r->req.offset_bytes, where, cause);
     engine_fail(e, ERR_IO, text);
 }
 
@@ -402,6 +409,7 @@ bool fetch_step(struct engine *e, bool may_wait)
         atomic_store(&e->wants_room, 0);
     }
     if (reaped < 0) {
+        atomic_store(&e->ring_dead, 1);
         engine_fail(e, reaped, err_message());
     }
     return reaped > 0 || moved;
@@ -439,11 +447,11 @@ void *fetch_thread(void *argument)
     }
     atomic_fetch_add(&e->io_ready, 1);
     gate_notify(&e->pass_gate, 1);
-    while (!atomic_load(&e->io_stop) && e->io != NULL) {
+    while (!atomic_load(&e->io_stop) && !atomic_load(&e->ring_dead) && e->io != NULL) {
         fetch_step(e, true);
-        if (atomic_load(&e->error) != 0 && !atomic_load(&e->io_stop)) {
-            io_run(e->io, IO_WAIT_FOREVER);
-        }
+    }
+    while (!atomic_load(&e->io_stop)) { /* nothing can be read any more: until close */
+        gate_wait(&e->work_gate, gate_enter(&e->work_gate), 1000000);
     }
     pthread_mutex_lock(&e->error_lock); /* until the last wake-up is through */
     pthread_mutex_unlock(&e->error_lock);

@@ -145,6 +145,21 @@ int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const flo
     return 0;
 }
 
+static void wait_drained(struct engine *e)
+{
+    if (e->options.stepped) {
+        fetch_step(e, true);
+        return;
+    }
+    uint32_t key = gate_enter(&e->pass_gate);
+    if (atomic_load(&e->drained) || atomic_load(&e->ring_dead)) {
+        gate_leave(&e->pass_gate);
+    } else {
+        gate_wait(&e->pass_gate, key, TICK_NS);
+    }
+    tick(e);
+}
+
 int engine_end(struct engine *e)
 {
     if (!e->begun) {
@@ -157,6 +172,9 @@ int engine_end(struct engine *e)
     if (!e->options.stepped) {
         io_wake(e->io);
     }
-    wait_for(e, &e->drained);
-    return atomic_load(&e->error) != 0 ? report_failure(e) : 0;
+    /* Also after a failure: the figures belong to the I/O thread until it has drained. */
+    while (!atomic_load(&e->drained) && !atomic_load(&e->ring_dead)) {
+        wait_drained(e);
+    }
+    return atomic_load(&e->error) != 0 ? report_failure(e) : io_files_unchanged(&e->files);
 }

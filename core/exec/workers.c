@@ -131,7 +131,8 @@ int workers_start(struct engine *e)
         w->scratch = e->scratch_block + i * floats;
         if (!e->options.stepped && pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             e->worker_count = i;
-            return err_set(ERR_MEMORY, "the system refused worker thread %u", i + 1);
+            return err_set(ERR_MEMORY, "the system refused worker thread %u; give fewer --threads "
+                           "or raise the limit of processes (ulimit -u)", i + 1);
         }
     }
     return 0;

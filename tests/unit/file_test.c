@@ -251,7 +251,16 @@ static void remove_it(const char *name)
     ck_assert_int_eq(unlink(name), 0);
 }
 
-static void (*const changes[])(const char *) = {append, rewrite_in_place, replace, remove_it};
+static void (*const changes[])(const char *) = {append, rewrite_in_place};
+static void (*const moves[])(const char *) = {replace, remove_it};
+
+START_TEST(a_file_that_lost_its_name_is_still_itself)
+{
+    open_both();
+    moves[_i](path[0]);
+    ck_assert_int_eq(io_files_unchanged(&files), 0);
+}
+END_TEST
 
 START_TEST(every_kind_of_change_is_noticed)
 {
@@ -295,6 +304,7 @@ int main(void)
     tcase_add_test(tcase, where_direct_reads_are_refused_the_file_is_buffered);
     tcase_add_test(tcase, an_empty_file_opens);
     tcase_add_loop_test(tcase, every_kind_of_change_is_noticed, 0, (int)countof(changes));
+    tcase_add_loop_test(tcase, a_file_that_lost_its_name_is_still_itself, 0, (int)countof(moves));
     tcase_add_test(tcase, the_limit_of_open_files_is_raised);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
