@@ -364,70 +364,6 @@ START_TEST(a_deeply_nested_shape_is_refused)
 }
 END_TEST
 
-/* ---- files that change while running ---- */
-
-enum change { CHANGE_CUT, CHANGE_REPLACE, CHANGE_REMOVE };
-
-struct changer {
-    const struct tiny *tiny;
-    enum change change;
-};
-
-static void change_after_two(void *ctx, uint32_t step)
-{
-    const struct changer *c = ctx;
-    char path[TINY_PATH_BYTES];
-    char other[TINY_PATH_BYTES];
-    if (step != 1) {
-        return;
-    }
-    tiny_path(c->tiny, tiny_shard(1), path);
-    tiny_path(c->tiny, "new", other);
-    if (c->change == CHANGE_CUT) {
-        tiny_truncate(c->tiny, tiny_shard(1), -(int64_t)MIB);
-    } else if (c->change == CHANGE_REMOVE) {
-        tiny_need(unlink(path) == 0, path);
-    } else {
-        add_stray(c->tiny, "new");
-        tiny_need(rename(other, path) == 0, path);
-    }
-}
-
-static void run_changed(enum change change)
-{
-    struct tiny copy;
-    tiny_copy(&copy, &original, TINY_MEMORY);
-    struct changer changer = {&copy, change};
-    struct tiny_events events = {.after_step = change_after_two, .ctx = &changer};
-    struct engine_options o = tiny_options(GOLDEN_STEPS);
-    o.pin_bytes = 0;
-    o.expert_slots = 0;
-    tiny_generate(&copy, &o, GOLDEN_STEPS, &events, &run);
-    tiny_remove(&copy);
-    ck_assert(tiny_golden_so_far(&run));
-}
-
-START_TEST(a_shard_cut_while_running_is_named)
-{
-    run_changed(CHANGE_CUT);
-    ck_assert_msg(run.rc == ERR_IO, "rc %d '%s'", run.rc, run.message);
-    ck_assert_msg(strstr(run.message, tiny_shard(1)) != NULL, "%s", run.message);
-    ck_assert_msg(strstr(run.message, "offset") != NULL, "%s", run.message);
-    ck_assert_uint_le(run.count, 3); /* at most what was read ahead */
-}
-END_TEST
-
-START_TEST(a_shard_replaced_or_removed_while_running_is_still_read)
-{
-    run_changed(CHANGE_REPLACE);
-    ck_assert_msg(run.rc == 0, "%s", run.message);
-    ck_assert_str_eq(run.hash, TINY_HASH);
-    run_changed(CHANGE_REMOVE);
-    ck_assert_msg(run.rc == 0, "%s", run.message);
-    ck_assert_str_eq(run.hash, TINY_HASH);
-}
-END_TEST
-
 /* ---- tails of files ---- */
 
 START_TEST(files_that_end_inside_a_page_are_read_whole)
@@ -563,8 +499,6 @@ static void add_files(Suite *suite)
                         FOREIGN_CASES);
     tcase_add_loop_test(tcase, a_shape_or_offset_that_wraps_is_refused, 0, WRAP_CASES);
     tcase_add_test(tcase, a_deeply_nested_shape_is_refused);
-    tcase_add_test(tcase, a_shard_cut_while_running_is_named);
-    tcase_add_test(tcase, a_shard_replaced_or_removed_while_running_is_still_read);
     tcase_add_test(tcase, files_that_end_inside_a_page_are_read_whole);
 }
 

@@ -4,12 +4,9 @@
 #   packages.sh test     also what the tests and CI use
 set -eu
 build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev"
-tests="clang libclang-rt-14-dev check libsubunit-dev libsimde-dev"
+tests="clang check libsubunit-dev libsimde-dev locales"
 wanted=$build
 [ "${1:-}" = test ] && wanted="$build $tests"
-if [ "${1:-}" = test ] && ! apt-cache show libclang-rt-14-dev > /dev/null 2>&1; then
-    wanted=$(printf '%s' "$wanted" | sed 's/ libclang-rt-14-dev//')
-fi
 missing=
 for package in $wanted; do
     dpkg-query -W -f='${Status}' "$package" 2> /dev/null | grep -q 'ok installed' ||

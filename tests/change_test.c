@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shards that change under a running engine: cut, replaced, removed, overwritten. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tests/support/tiny.h"
+
+#define WATCHDOG_SECONDS 120
+
+static struct tiny original; /* never changed by a test */
+static struct tiny_run run;
+
+static void watch(void)
+{
+    alarm(WATCHDOG_SECONDS);
+}
+
+static void unwatch(void)
+{
+    alarm(0);
+}
+
+enum change { CHANGE_CUT, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_OVERWRITE };
+
+struct changer {
+    const struct tiny *tiny;
+    enum change change;
+};
+
+/* A file of shard 1's size that holds nothing but zeros. */
+static void put_zeros(const struct tiny *tiny, const char *name)
+{
+    size_t size_bytes;
+    unsigned char *file = tiny_read(tiny, tiny_shard(1), &size_bytes);
+    memset(file, 0, size_bytes);
+    tiny_put(tiny, name, file, size_bytes);
+    free(file);
+}
+
+static void change_after_two(void *ctx, uint32_t step)
+{
+    const struct changer *c = ctx;
+    char path[TINY_PATH_BYTES];
+    char other[TINY_PATH_BYTES];
+    if (step != 1) {
+        return;
+    }
+    tiny_path(c->tiny, tiny_shard(1), path);
+    tiny_path(c->tiny, "new", other);
+    if (c->change == CHANGE_CUT) {
+        tiny_truncate(c->tiny, tiny_shard(1), -(int64_t)MIB);
+    } else if (c->change == CHANGE_REMOVE) {
+        tiny_need(unlink(path) == 0, path);
+    } else if (c->change == CHANGE_REPLACE) {
+        put_zeros(c->tiny, "new");
+        tiny_need(rename(other, path) == 0, path);
+    } else {
+        put_zeros(c->tiny, tiny_shard(1));
+    }
+}
+
+static void run_changed(enum change change)
+{
+    struct tiny copy;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    struct changer changer = {&copy, change};
+    struct tiny_events events = {.after_step = change_after_two, .ctx = &changer};
+    struct engine_options o = tiny_options(GOLDEN_STEPS);
+    o.pin_bytes = 0;
+    o.expert_slots = 0;
+    tiny_generate(&copy, &o, GOLDEN_STEPS, &events, &run);
+    tiny_remove(&copy);
+}
+
+START_TEST(a_shard_cut_while_running_is_named)
+{
+    run_changed(CHANGE_CUT);
+    ck_assert(tiny_golden_so_far(&run));
+    ck_assert_msg(run.rc == ERR_IO, "rc %d '%s'", run.rc, run.message);
+    ck_assert_msg(strstr(run.message, tiny_shard(1)) != NULL, "%s", run.message);
+    ck_assert_msg(strstr(run.message, "offset") != NULL, "%s", run.message);
+    ck_assert_uint_le(run.count, 3); /* at most what was read ahead */
+}
+END_TEST
+
+START_TEST(a_shard_replaced_or_removed_while_running_is_still_read)
+{
+    run_changed(CHANGE_REPLACE);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    ck_assert_str_eq(run.hash, TINY_HASH);
+    run_changed(CHANGE_REMOVE);
+    ck_assert_msg(run.rc == 0, "%s", run.message);
+    ck_assert_str_eq(run.hash, TINY_HASH);
+}
+END_TEST
+
+START_TEST(a_shard_overwritten_in_place_while_running_is_found_out)
+{
+    run_changed(CHANGE_OVERWRITE);
+    ck_assert_msg(run.rc < 0, "rc %d", run.rc);
+    ck_assert_msg(run.rc == ERR_NUMERIC || strstr(run.message, "written to") != NULL, "%s",
+                  run.message);
+}
+END_TEST
+
+int main(void)
+{
+    tiny_make(&original, TINY_MEMORY);
+    Suite *suite = suite_create("changes");
+    TCase *tcase = tcase_create("while running");
+    tcase_add_checked_fixture(tcase, watch, unwatch);
+    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
+    tcase_add_test(tcase, a_shard_cut_while_running_is_named);
+    tcase_add_test(tcase, a_shard_replaced_or_removed_while_running_is_still_read);
+    tcase_add_test(tcase, a_shard_overwritten_in_place_while_running_is_found_out);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+#ifdef K3RING_SANITIZED
+    srunner_set_fork_status(runner, CK_NOFORK);
+#endif
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    tiny_remove(&original);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
