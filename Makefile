@@ -1,6 +1,8 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
 #   make test | asan | tsan | bench | tidy | install DESTDIR= PREFIX= | clean
-CC       ?= gcc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
 BUILD    ?= build
 PREFIX   ?= /usr/local
 SANITIZE ?=
@@ -95,10 +97,13 @@ install: $(BUILD)/k3ring
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(BUILD)/k3ring $(DESTDIR)$(PREFIX)/bin/k3ring
 
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/k3ring
+
 clean:
 	rm -rf $(BUILD)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-.PHONY: all tests test asan tsan tidy bench install clean
+.PHONY: all tests test asan tsan tidy bench install uninstall clean
 .SECONDARY:

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/exec/generate.h"
+#include "kernels/kernels.h"
 
 #define GEN 3U
 #define PROMPT 5U

@@ -2,6 +2,7 @@
 # make bench: kernels, the drive, and the pipeline on the 5-layer full-width model, which is made
 # on first use (about 17 GB under $BUILD/bench/model5; delete it when done). BENCH_ARGS=--quick is
 # the short form. Tables on the terminal, JSON beside the programs.
+# shellcheck disable=SC2086 # quick is empty or one word
 set -eu
 bench=$BUILD/bench
 model=$bench/model5

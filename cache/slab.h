@@ -24,6 +24,7 @@
 #include "core/base/base.h"
 
 #define SLAB_NONE UINT64_MAX
+#define SLAB_NO_SLOT UINT32_MAX
 
 struct slab_layout {
     uint64_t rows_bytes;   /* multiple of PAGE_BYTES, may be 0 */
@@ -67,7 +68,7 @@ void slab_ring_free(struct slab *slab, uint32_t entry);
 uint64_t slab_ring_used(const struct slab *slab); /* bytes between tail and head, gaps too */
 bool slab_ring_fits(const struct slab *slab, uint64_t size_bytes); /* would a take succeed */
 
-/* Slots. take returns SLOT index or CACHE-independent UINT32_MAX when none is free. */
+/* Slots. take returns an index, or SLAB_NO_SLOT when none is free. */
 uint32_t slab_slot_take(struct slab *slab);
 void slab_slot_ready(struct slab *slab, uint32_t slot);
 void slab_slot_keep(struct slab *slab, uint32_t slot);

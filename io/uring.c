@@ -131,6 +131,16 @@ static int create_ring(struct uring *uring, uint32_t depth)
     return 0;
 }
 
+/* A ring without plain reads (before Linux 5.6) would fail every one of them. */
+static int probe_read(struct uring *uring)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&uring->ring);
+    bool known = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) != 0;
+    io_uring_free_probe(probe);
+    return known ? 0 : err_set(ERR_RUN, "io_uring refused: this kernel's ring knows no plain "
+                               "reads; use Linux 5.6 or later, or try --io pread");
+}
+
 /* Registered files save a reference per read; without them the plain descriptors serve. */
 static int register_files(struct io *io, struct uring *uring)
 {
@@ -187,6 +197,7 @@ static int uring_open(struct io *io, const struct io_options *options)
     io->state = uring;
     raise_memlock();
     TRY(create_ring(uring, io->depth));
+    TRY(probe_read(uring));
     TRY(register_files(io, uring));
     TRY(make_buffer_table(uring, options->buffer_count));
     name_features(uring);

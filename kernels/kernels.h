@@ -10,6 +10,7 @@
  * or vector is ever read. float arrays need only the alignment of float. */
 
 #include "core/base/base.h"
+#include "core/base/isa.h"
 
 /* Y = X W^T for a block of whole rows: y[t*y_stride + r] = dot(row r of w, x + t*x_stride).
  * rows, cols, tokens >= 1. y of other rows and tokens is untouched. */
@@ -87,8 +88,6 @@ struct kernels {
 };
 
 #define KERNEL_SOURCES_MAX 1026
-
-enum isa { ISA_AUTO, ISA_SCALAR, ISA_AVX2, ISA_AVX512 };
 
 /* The table of an ISA, or NULL when this CPU lacks it. ISA_AUTO: the widest there is. */
 const struct kernels *kernels_select(enum isa isa);

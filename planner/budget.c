@@ -26,12 +26,6 @@ static uint64_t small_tensor_bytes(const struct model *model)
     return floats * sizeof(float) + 3 * align_up(model->config.hidden, 16) * sizeof(float);
 }
 
-static uint64_t extent_window(const struct extent *extent)
-{
-    return align_up(extent->offset_bytes + extent->size_bytes, PAGE_BYTES) -
-           align_down(extent->offset_bytes, PAGE_BYTES);
-}
-
 /* The expert with the largest sum of aligned windows, which stands for all. */
 struct largest_expert {
     uint32_t layer, expert;
@@ -49,7 +43,7 @@ static struct largest_expert measure_experts(const struct model *model, struct p
             uint32_t count = model_expert_extents(model, layer, expert, extents, part_at);
             uint64_t window = 0;
             for (uint32_t i = 0; i < count; i++) {
-                window += extent_window(&extents[i]);
+                window += extent_window(extents[i]).size_bytes;
             }
             if (window > plan->slot_bytes) {
                 plan->slot_bytes = window;
@@ -75,7 +69,8 @@ static void count_expert_requests(const struct model *model, struct plan *plan,
     }
     uint32_t count = model_expert_extents(model, largest.layer, largest.expert, extents, part_at);
     for (uint32_t i = 0; i < count; i++) {
-        plan->expert_requests += (uint32_t)plan_requests_of(plan, extent_window(&extents[i]));
+        uint64_t window = extent_window(extents[i]).size_bytes;
+        plan->expert_requests += (uint32_t)plan_requests_of(plan, window);
     }
 }
 
@@ -223,7 +218,7 @@ static int refuse_fit(const struct plan *plan, uint64_t needed, const char *cure
 static uint32_t choose_chunk(const struct model *model, struct plan *plan, uint64_t least)
 {
     uint32_t chunk = 1;
-    while (chunk < 512 && chunk < plan->request.prompt_tokens) {
+    while (chunk < PLAN_CHUNK_AUTO_MAX && chunk < plan->request.prompt_tokens) {
         chunk *= 2;
     }
     chunk = (uint32_t)min_u64(chunk, plan->request.prompt_tokens);
@@ -352,16 +347,19 @@ int budget_split(const struct model *model, struct plan *plan)
 {
     const struct plan_request *r = &plan->request;
     struct largest_expert largest = measure_experts(model, plan);
-    if (plan->tile_window_max > r->pin_slice_bytes || plan->slot_bytes > 1 * GIB) {
-        return err_set(ERR_FIT, "a tile of %llu bytes or an expert of %llu bytes is larger than "
-                       "one buffer can be; use a smaller --tile",
-                       (unsigned long long)plan->tile_window_max,
+    if (plan->tile_window_max > r->pin_slice_bytes) {
+        return err_set(ERR_FIT, "a tile takes %llu bytes, more than a buffer of %llu; use a "
+                       "smaller --tile", (unsigned long long)plan->tile_window_max,
+                       (unsigned long long)r->pin_slice_bytes);
+    }
+    if (plan->slot_bytes > 1 * GIB) {
+        return err_set(ERR_FIT, "an expert takes %llu bytes; k3ring reads experts of at most 1 GiB",
                        (unsigned long long)plan->slot_bytes);
     }
     TRY(split(model, plan, trunk_window_bytes(plan)));
     set_io_size(plan);
     account_split(plan);
     count_expert_requests(model, plan, largest);
-    return plan->account.total <= r->ram_bytes
-               ? 0 : refuse_fit(plan, plan->account.total, "this is a fault of the planner");
+    assert(plan->account.total <= r->ram_bytes);
+    return 0;
 }

@@ -95,28 +95,54 @@ static void say_account(struct text *t, const struct plan *plan)
     }
 }
 
+static struct plan_traffic sum_traffic(const struct plan *plan)
+{
+    struct plan_traffic sum = {0};
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
+        const struct plan_traffic *f = &plan->traffic[kind];
+        sum.tiles += f->tiles;
+        sum.payload_bytes += f->payload_bytes;
+        sum.window_bytes += f->window_bytes;
+        sum.pinned_tiles += f->pinned_tiles;
+        sum.pinned_bytes += f->pinned_bytes;
+        sum.streamed_tiles += f->streamed_tiles;
+        sum.streamed_bytes += f->streamed_bytes;
+        sum.streamed_payload_bytes += f->streamed_payload_bytes;
+        sum.requests += f->requests;
+    }
+    return sum;
+}
+
+static double percent_of(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+static void say_kind(struct text *t, const char *name, const struct plan_traffic *f)
+{
+    say(t, "  %-7s %8llu %11.2f %13.2f %10llu %8.3f\n", name, (unsigned long long)f->tiles,
+        mib(f->pinned_bytes), mib(f->streamed_bytes), (unsigned long long)f->requests,
+        percent_of(f->streamed_bytes - f->streamed_payload_bytes, f->streamed_bytes));
+}
+
 static void say_traffic(struct text *t, const struct plan *plan)
 {
     say(t, "READS    one token; windows are aligned to 4 KiB\n"
         "  kind       tiles  pinned MiB  streamed MiB   requests  waste %%\n");
     for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
-        const struct plan_traffic *f = &plan->traffic[kind];
-        uint64_t waste = f->streamed_bytes - f->streamed_payload_bytes;
-        say(t, "  %-6s %9llu %11.2f %13.2f %10llu %8.3f\n", kind_names[kind],
-            (unsigned long long)f->tiles, mib(f->pinned_bytes), mib(f->streamed_bytes),
-            (unsigned long long)f->requests,
-            f->streamed_bytes > 0 ? 100.0 * (double)waste / (double)f->streamed_bytes : 0.0);
+        say_kind(t, kind_names[kind], &plan->traffic[kind]);
     }
+    struct plan_traffic sum = sum_traffic(plan);
     struct pass_total total = total_of(plan);
-    say(t, "  experts %8u %11s %13.2f %10llu %8.3f  (every one a miss)\n",
+    say(t, "  experts %8u %11s %13.2f %10llu %8.3f  (at most: every one a miss)\n",
         plan->experts_per_pass, "-", mib(total.expert_bytes),
         (unsigned long long)total.expert_requests,
-        plan->expert_window_bytes > 0
-            ? 100.0 * (double)(plan->expert_window_bytes - plan->expert_payload_bytes) /
-                  (double)plan->expert_window_bytes : 0.0);
-    say(t, "  total  %9s %11s %13.2f %10llu\n", "", "",
-        mib(total.streamed_bytes + total.expert_bytes),
-        (unsigned long long)(total.requests + total.expert_requests));
+        percent_of(plan->expert_window_bytes - plan->expert_payload_bytes,
+                   plan->expert_window_bytes));
+    sum.streamed_bytes += total.expert_bytes;
+    sum.streamed_payload_bytes += plan->experts_per_pass * plan->expert_payload_bytes;
+    sum.requests += total.expert_requests;
+    say_kind(t, "total", &sum);
 }
 
 static void say_split(struct text *t, const struct plan *plan)
@@ -184,22 +210,28 @@ static void number(cJSON *object, const char *name, uint64_t value)
     cJSON_AddNumberToObject(object, name, (double)value);
 }
 
+static void json_kind(cJSON *all, const char *name, const struct plan_traffic *f)
+{
+    cJSON *one = cJSON_AddObjectToObject(all, name);
+    number(one, "tiles", f->tiles);
+    number(one, "payload_bytes", f->payload_bytes);
+    number(one, "window_bytes", f->window_bytes);
+    number(one, "pinned_tiles", f->pinned_tiles);
+    number(one, "pinned_bytes", f->pinned_bytes);
+    number(one, "streamed_tiles", f->streamed_tiles);
+    number(one, "streamed_bytes", f->streamed_bytes);
+    number(one, "requests", f->requests);
+    number(one, "waste_bytes", f->streamed_bytes - f->streamed_payload_bytes);
+}
+
 static void json_traffic(cJSON *root, const struct plan *plan)
 {
     cJSON *all = cJSON_AddObjectToObject(root, "traffic");
     for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
-        const struct plan_traffic *f = &plan->traffic[kind];
-        cJSON *one = cJSON_AddObjectToObject(all, kind_names[kind]);
-        number(one, "tiles", f->tiles);
-        number(one, "payload_bytes", f->payload_bytes);
-        number(one, "window_bytes", f->window_bytes);
-        number(one, "pinned_tiles", f->pinned_tiles);
-        number(one, "pinned_bytes", f->pinned_bytes);
-        number(one, "streamed_tiles", f->streamed_tiles);
-        number(one, "streamed_bytes", f->streamed_bytes);
-        number(one, "requests", f->requests);
-        number(one, "waste_bytes", f->streamed_bytes - f->streamed_payload_bytes);
+        json_kind(all, kind_names[kind], &plan->traffic[kind]);
     }
+    struct plan_traffic sum = sum_traffic(plan);
+    json_kind(all, "total", &sum);
     cJSON *experts = cJSON_AddObjectToObject(root, "experts");
     number(experts, "demanded_per_token", plan->experts_per_pass);
     number(experts, "window_bytes", plan->expert_window_bytes);

@@ -11,6 +11,11 @@ uint64_t plan_requests_of(const struct plan *plan, uint64_t window_bytes)
     return div_ceil(window_bytes, plan->io_size_bytes);
 }
 
+uint32_t plan_ring_tiles(const struct plan *plan)
+{
+    return (uint32_t)min_u64(plan->tile_count + 1ULL, plan->ring_bytes / PAGE_BYTES + 1);
+}
+
 static enum traffic_kind traffic_of(const struct model *model, const struct plan_step *step)
 {
     if (step->kind == STEP_HEAD) {

@@ -57,6 +57,7 @@ struct plan_tile {
 #define PLAN_AUTO UINT64_MAX
 #define PLAN_ALL (UINT64_MAX - 1)
 #define PLAN_WORKING_SLOTS 4
+#define PLAN_CHUNK_AUTO_MAX 512 /* tokens; larger chunks only when asked for */
 
 struct plan_request {
     uint64_t ram_bytes;
@@ -114,7 +115,7 @@ struct plan {
     uint64_t pin_area_bytes;    /* pins with their padding */
     uint32_t chunk;
     uint32_t experts_per_pass;  /* routed experts one token demands */
-    uint64_t expert_window_bytes; /* typical expert: sum of windows */
+    uint64_t expert_window_bytes; /* sum of windows of the largest expert, which stands for all */
     uint64_t expert_payload_bytes;
     uint32_t expert_requests;   /* reads per expert */
 };
@@ -131,6 +132,9 @@ void plan_check(const struct plan *plan, const struct model *model);
  * also loads the pins. Experts and embedding rows not included. */
 void plan_pass_reads(const struct plan *plan, bool first, bool first_head, bool head,
                      uint64_t *bytes, uint64_t *requests);
+
+/* Tiles the ring can hold at most. */
+uint32_t plan_ring_tiles(const struct plan *plan);
 
 /* Reads a window of bytes is cut into. */
 uint64_t plan_requests_of(const struct plan *plan, uint64_t window_bytes);

@@ -12,7 +12,7 @@ uint64_t walk_bytes(const struct plan *plan);
 /* budget.c: splits the RAM, decides pins and places them. */
 int budget_split(const struct model *model, struct plan *plan);
 
-/* Floats of run-time state an engine keeps per tile and step, in bytes. */
+/* Run-time state the executor keeps per tile and per step; it asserts these figures. */
 #define TILE_STATE_BYTES 64
 #define STEP_STATE_BYTES 64
 

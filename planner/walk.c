@@ -68,15 +68,16 @@ static void add_tile(struct walk *w, uint32_t step, const struct tensor_ref *ref
         return;
     }
     uint64_t row_bytes = ref->cols * dtype_bytes(ref->dtype);
-    uint64_t begin = ref->offset_bytes + row_first * row_bytes;
-    uint64_t payload = row_count * row_bytes;
-    uint64_t window = align_down(begin, PAGE_BYTES);
+    struct extent rows = {.file = ref->file,
+                          .offset_bytes = ref->offset_bytes + row_first * row_bytes,
+                          .size_bytes = row_count * row_bytes};
+    struct extent window = extent_window(rows);
     struct plan_tile *tile = &p->tiles[p->tile_count++];
     *tile = (struct plan_tile){
-        .offset_bytes = window,
-        .window_bytes = (uint32_t)(align_up(begin + payload, PAGE_BYTES) - window),
-        .skip_bytes = (uint32_t)(begin - window),
-        .payload_bytes = (uint32_t)payload,
+        .offset_bytes = window.offset_bytes,
+        .window_bytes = (uint32_t)window.size_bytes,
+        .skip_bytes = (uint32_t)(rows.offset_bytes - window.offset_bytes),
+        .payload_bytes = (uint32_t)rows.size_bytes,
         .file = ref->file,
         .step = step,
         .row_first = row_first,

@@ -122,7 +122,7 @@ END_TEST
 
 static const char *const wrong_usage[] = {
     "--ram 1,5G", "--ram -1", "--ram 1e3", "--ram 16GB", "--ram 1.5", "--ram G", "--ram 0x10000000",
-    "--ram 99999999999999999999", "--ram 1K", "--ram", "--io-size 5000", "--io-size 1k5",
+    "--ram 99999999999999999999", "--ram 0", "--ram", "--io-size 5000", "--io-size 1k5",
     "--io-depth 0", "--io-depth 1025", "--io-depth 4.0", "--io-depth +4", "--threads 0",
     "--threads many", "--gen 0", "--gen -1", "--pin 101%", "--pin -5%", "--pin %", "--pin most",
     "--expert-slots -1", "--cache-policy arcs", "--isa sse2", "--io mmap", "--tile 1K",

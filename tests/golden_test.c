@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/exec/generate.h"
+#include "kernels/kernels.h"
 #include "tests/support/golden.h"
 #include "tests/support/tiny.h"
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/base/nondet.h"
+#include "kernels/kernels.h"
 #include "tests/support/account.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "tests/support/process.h"
 #include "tests/support/tiny.h"
 

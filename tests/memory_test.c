@@ -11,6 +11,7 @@
 
 #include "core/base/json.h"
 #include "tests/support/process.h"
+#include "kernels/kernels.h"
 #include "tests/support/tiny.h"
 
 #define STEPS 60 /* so that the latent cache grows by a block of positions on the way */

@@ -9,6 +9,7 @@
 
 #include "core/base/json.h"
 #include "core/base/nondet.h"
+#include "kernels/kernels.h"
 #include "tests/support/process.h"
 #include "tests/support/tiny.h"
 

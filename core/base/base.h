@@ -59,4 +59,12 @@ struct extent {
     uint64_t size_bytes;   /* > 0 */
 };
 
+/* The aligned window of pages that covers an extent: what a direct read of it asks for. */
+static inline struct extent extent_window(struct extent x)
+{
+    uint64_t begin = align_down(x.offset_bytes, PAGE_BYTES);
+    uint64_t end = align_up(x.offset_bytes + x.size_bytes, PAGE_BYTES);
+    return (struct extent){.file = x.file, .offset_bytes = begin, .size_bytes = end - begin};
+}
+
 #endif

@@ -17,7 +17,8 @@
     X(ERR_USAGE, -5006, 2, "the command line is wrong")                   \
     X(ERR_MODEL, -5007, 3, "the model was refused")                       \
     X(ERR_FIT, -5008, 4, "the request does not fit")                      \
-    X(ERR_VERDICT, -5009, 5, "the benchmark verdict is invalid")
+    X(ERR_VERDICT, -5009, 5, "the benchmark verdict is invalid")          \
+    X(ERR_STOPPED, -5010, 130, "stopped by a signal")
 
 enum err_code {
 #define X(name, code, status, meaning) name = code,

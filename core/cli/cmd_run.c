@@ -61,7 +61,8 @@ static void on_tick(void *ctx, const struct engine_progress *p)
 {
     struct run *run = ctx;
     char detail[64];
-    snprintf(detail, sizeof detail, "pass %u of %u", p->pass + 1, p->passes);
+    snprintf(detail, sizeof detail, "pass %u of %u%s", p->pass + 1, p->passes,
+             signals_caught() != 0 ? ", stopping after it" : "");
     progress_show(&run->progress, p->done_bytes, p->planned_bytes, detail);
 }
 
@@ -81,6 +82,9 @@ static void on_logits(void *ctx, uint32_t step, const float *logits)
     if (step == 0 && run->dump.file != NULL) {
         fwrite(logits, sizeof *logits, engine_model(running)->config.vocab, run->dump.file);
         run->dump_rc = output_commit(&run->dump);
+        if (run->dump_rc < 0) {
+            engine_interrupt(running);
+        }
     }
 }
 
@@ -128,7 +132,7 @@ static int run_engine(struct run *run, struct engine *e)
         putchar('\n');
     }
     int out_rc = output_flush_stdout();
-    rc = rc < 0 ? rc : run->dump_rc < 0 ? run->dump_rc : out_rc;
+    rc = run->dump_rc < 0 ? run->dump_rc : rc < 0 ? rc : out_rc;
     return report(run, e, rc, read_before);
 }
 
@@ -177,7 +181,9 @@ static int open_and_run(struct run *run, const char *model)
         return rc;
     }
     running = e;
-    signals_catch(on_signal);
+    if (signals_caught() != 0) {
+        engine_interrupt(e);
+    }
     progress_begin(&run->progress, "reading", cli->engine.quiet);
     rc = run_engine(run, e);
     running = NULL;
@@ -196,6 +202,7 @@ int cmd_run(int argc, char **argv)
         return output_flush_stdout();
     }
     struct run run = {.cli = &cli};
+    signals_catch(on_signal); /* before any file is made that would have to be removed */
     int rc = prepare(&run, &cli);
     if (rc >= 0) {
         rc = open_and_run(&run, model);

@@ -9,13 +9,6 @@ void engine_cli_note(const char *line)
     fprintf(stderr, "k3ring: %s\n", line);
 }
 
-/* Choice indices are in the order of the table's words. */
-static const char *policy_name(uint64_t choice)
-{
-    static const char *const names[] = {"arc", "lar", "arc-global", "lru", "lfu", "none"};
-    return names[choice];
-}
-
 int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,
                        struct engine_options *options)
 {
@@ -38,11 +31,11 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
         .ram_bytes = cli->ram,
         .io_depth = (uint32_t)cli->io_depth,
         .io_size_bytes = cli->io_size,
-        .policy = policy_name(cli->policy),
+        .policy = policy_table[cli->policy]->name,
         .threads = cli->threads == OPTION_AUTO ? 0 : (uint32_t)cli->threads,
         .isa = isas[cli->isa],
         .io = engines[cli->io],
-        .sim = {.seed = cli->sim_seed, .threads = true},
+        .sim = {.seed = cli->sim_seed},
         .context = (uint32_t)(cli->context == OPTION_AUTO ? positions : cli->context),
         .chunk = cli->chunk,
         .pin_bytes = cli->pin.bytes,

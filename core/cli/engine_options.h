@@ -14,11 +14,12 @@ struct engine_cli {
     bool quiet;
 };
 
+/* In the order of policy_table; a test compares them. */
 #define ENGINE_POLICIES "arc|lar|arc-global|lru|lfu|none"
 
 /* type: the command's struct, with a member `engine` of struct engine_cli. */
 #define ENGINE_OPTION_ROWS(type)                                                                  \
-    {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 16 * MIB, UINT64_MAX / 4, "auto",     \
+    {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 1, UINT64_MAX / 4, "auto",            \
      "SIZE|auto", "hard ceiling of resident memory"},                                              \
     {"io-depth", OPTION_COUNT, offsetof(type, engine.io_depth), "8", 1, 1024, NULL, "N",           \
      "reads in flight"},                                                                           \

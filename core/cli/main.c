@@ -52,7 +52,7 @@ static int finish(int rc)
         fprintf(stderr, "k3ring: %s\n", err_message());
     }
     int signal_number = signals_caught();
-    return rc < 0 && signal_number != 0 ? 128 + signal_number : err_exit_status(rc);
+    return rc == ERR_STOPPED && signal_number != 0 ? 128 + signal_number : err_exit_status(rc);
 }
 
 int main(int argc, char **argv)

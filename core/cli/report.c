@@ -90,7 +90,16 @@ static void add_settings(cJSON *root, const struct run_report *r)
     cJSON_AddBoolToObject(s, "fixed_buffers", f->fixed_buffers);
     number(s, "direct_files", f->direct_files);
     number(s, "files", f->files);
-    number(s, "alignment", PAGE_BYTES);
+    number(s, "alignment", f->alignment);
+    cJSON *places = cJSON_AddArrayToObject(s, "places");
+    for (uint32_t i = 0; i < f->place_count; i++) {
+        cJSON *place = cJSON_CreateObject();
+        cJSON_AddStringToObject(place, "file_system", f->place[i].file_system);
+        cJSON_AddStringToObject(place, "drive", f->place[i].drive);
+        cJSON_AddStringToObject(place, "model", f->place[i].model);
+        number(place, "max_sectors_kb", f->place[i].request_kib_max);
+        cJSON_AddItemToArray(places, place);
+    }
     number(s, "tile", p->tile_bytes);
     number(s, "chunk", p->chunk);
     number(s, "context", p->request.context);
@@ -142,6 +151,10 @@ void report_print(const struct run_report *r)
             (double)f->slab_mapped_bytes / (double)MIB,
             f->slab_mapped_bytes > 0
                 ? 100.0 * (double)f->slab_huge_bytes / (double)f->slab_mapped_bytes : 0.0);
+    for (uint32_t i = 0; i < f->place_count; i++) {
+        fprintf(stderr, "k3ring: files on %s %s %s\n", f->place[i].file_system, f->place[i].drive,
+                f->place[i].model);
+    }
     fprintf(stderr, "k3ring: read %.3f GB (%.3f GB of weights) in %llu requests, %llu in flight at "
             "most; experts %llu hits of %llu; peak %.1f MiB of %.1f MiB\n", (double)bytes / 1e9,
             (double)payload / 1e9, (unsigned long long)r->stats.io.requests,

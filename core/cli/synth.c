@@ -213,7 +213,7 @@ static int sync_shards(const struct run *run)
         synth_shard_name(&run->geometry, i, name);
         TRY(sync_file(run, name));
         if (options->progress != NULL && !options->progress(options->user, all, all)) {
-            return err_set(ERR_RUN, "synth: stopped on request");
+            return err_set(ERR_STOPPED, "synth: stopped on request");
         }
     }
     return 0;

@@ -22,14 +22,14 @@ struct synth_options {
     bool sparse;      /* K3 only: most rows of the large matrices stay holes */
     uint32_t threads; /* writers; 0 = 2 */
     /* Called now and then, from any writer but never from two at once; may be NULL.
-     * Returns false to stop the run, which then fails with ERR_RUN. */
+     * Returns false to stop the run, which then fails with ERR_STOPPED. */
     bool (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 /* dir must not exist or be an empty folder. When the call fails, what it wrote is removed.
  * ERR_USAGE: an option out of range, or dir is in use. ERR_FIT: too little space on the disk.
- * ERR_OUTPUT: a write failed. ERR_RUN: stopped by progress(). */
+ * ERR_OUTPUT: a write failed. ERR_STOPPED: stopped by progress(). */
 int synth_write(const char *dir, const struct synth_options *options);
 
 #endif

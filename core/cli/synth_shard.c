@@ -56,7 +56,7 @@ static int report(struct job *job, uint64_t bytes)
         rc = err_set(ERR_RUN, "synth: another writer failed");
     } else if (options->progress != NULL &&
                !options->progress(options->user, job->done_bytes, job->total_bytes)) {
-        rc = err_set(ERR_RUN, "synth: stopped on request after %llu of %llu bytes",
+        rc = err_set(ERR_STOPPED, "synth: stopped on request after %llu of %llu bytes",
                      (unsigned long long)job->done_bytes, (unsigned long long)job->total_bytes);
     }
     pthread_mutex_unlock(&job->lock);

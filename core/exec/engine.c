@@ -33,15 +33,19 @@ void engine_fail(struct engine *e, int code, const char *text)
     }
 }
 
-static int decide_ram(const struct engine_options *o, uint64_t *ram)
+/* What this process may come to hold: what it holds now and what can still be had. */
+static uint64_t reachable_bytes(const char **why)
+{
+    uint64_t more = memory_available(why);
+    uint64_t held = memory_status("VmRSS:");
+    return more > UINT64_MAX - held ? UINT64_MAX : more + held;
+}
+
+static uint64_t decide_ram(const struct engine_options *o)
 {
     const char *why;
-    uint64_t available = memory_available(&why) + memory_status("VmRSS:");
-    *ram = o->ram_bytes;
-    if (o->ram_bytes == ENGINE_RAM_AUTO) {
-        *ram = available / 100 * RAM_AUTO_SHARE_PERCENT;
-    }
-    return 0;
+    return o->ram_bytes == ENGINE_RAM_AUTO
+               ? reachable_bytes(&why) / 100 * RAM_AUTO_SHARE_PERCENT : o->ram_bytes;
 }
 
 /* A plan that this machine cannot hold is refused before anything is taken. */
@@ -49,7 +53,7 @@ static int check_available(const struct plan *plan)
 {
     const char *why;
     char cure[128];
-    uint64_t available = memory_available(&why) + memory_status("VmRSS:");
+    uint64_t available = reachable_bytes(&why);
     uint64_t advised = available / 100 * RAM_AUTO_SHARE_PERCENT;
     if (plan->account.total <= available) {
         return 0;
@@ -83,12 +87,14 @@ static int make_plan(const struct engine_options *o, const struct model *model,
                      struct plan **plan)
 {
     const struct model_config *c = &model->config;
-    uint32_t chunk = (uint32_t)min_u64(o->chunk, min_u64(o->prompt_tokens, 512));
+    uint64_t most = o->chunk == PLAN_AUTO ? PLAN_CHUNK_AUTO_MAX : o->chunk;
+    uint32_t chunk = (uint32_t)min_u64(most, o->prompt_tokens);
     struct policy_shape none = shape_of(c, 0);
     struct policy_shape all = shape_of(c, none.layers * c->experts);
     uint64_t base = none.layers > 0 ? cache_bytes(&none, chunk) : 0;
     uint64_t full = none.layers > 0 ? cache_bytes(&all, chunk) : 0;
     struct plan_request r = {
+        .ram_bytes = decide_ram(o),
         .io_size_bytes = o->io_size_bytes,
         .io_depth = o->io_depth,
         .workers = worker_count(o),
@@ -105,10 +111,9 @@ static int make_plan(const struct engine_options *o, const struct model *model,
         .reserve_bytes = RESERVE_BYTES + (worker_count(o) + 3) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };
-    TRY(decide_ram(o, &r.ram_bytes));
     if (o->context > c->context_max) {
-        return err_set(ERR_FIT, "--context %u exceeds the model's %u positions", o->context,
-                       c->context_max);
+        return err_set(ERR_FIT, "%u positions of context exceed the model's %u; use a smaller "
+                       "--context or --gen, or a shorter prompt", o->context, c->context_max);
     }
     return plan_build(model, &r, plan);
 }
@@ -136,7 +141,7 @@ static int open_slab(struct engine *e)
         .slot_count = p->working_slots + p->cache_slots,
         .pin_bytes = p->pin_area_bytes,
         .pin_slice_bytes = PIN_SLICE_BYTES,
-        .ring_entries = (uint32_t)min_u64(p->tile_count + 1ULL, p->ring_bytes / PAGE_BYTES + 1),
+        .ring_entries = plan_ring_tiles(p),
     };
     return slab_open(&e->slab, &layout);
 }
@@ -221,7 +226,7 @@ static int start_threads(struct engine *e)
                        "processes (ulimit -u)");
     }
     e->io_started = true;
-    while (atomic_load(&e->io_ready) < e->worker_count + 1) {
+    while (atomic_load(&e->threads_ready) < e->worker_count + 1) {
         gate_wait(&e->pass_gate, gate_enter(&e->pass_gate), 1000000);
     }
     if (atomic_load(&e->error) != 0) {
@@ -389,6 +394,23 @@ void engine_trace(const struct engine *e, struct engine_trace *out)
                                  .route_weights = e->trace_weights};
 }
 
+/* Each file system once, in file order; more than fit are left out. */
+static void list_places(const struct engine *e, struct engine_facts *out)
+{
+    for (uint32_t i = 0; i < e->files.count && out->place_count < ENGINE_PLACES_MAX; i++) {
+        struct io_place place;
+        bool known = io_probe(e->files.file[i].fd, &place) < 0;
+        for (uint32_t k = 0; k < out->place_count; k++) {
+            known = known || out->place[k].device == place.device;
+        }
+        if (!known) {
+            out->place[out->place_count++] = place;
+        }
+        out->alignment = out->alignment > e->files.file[i].alignment
+                             ? out->alignment : e->files.file[i].alignment;
+    }
+}
+
 void engine_facts(const struct engine *e, struct engine_facts *out)
 {
     struct slab_statement slab;
@@ -396,9 +418,9 @@ void engine_facts(const struct engine *e, struct engine_facts *out)
     *out = (struct engine_facts){
         .isa = e->kernels->name,
         .io_engine = io_engine_name(e->io),
-        .io_features = io_features(e->io),
+        .io_features = e->io_features,
         .policy = e->options.policy,
-        .fixed_buffers = e->fetch.fixed,
+        .fixed_buffers = e->io_fixed,
         .direct_files = e->files.direct_count,
         .files = e->files.count,
         .threads = e->worker_count,
@@ -406,6 +428,7 @@ void engine_facts(const struct engine *e, struct engine_facts *out)
         .slab_huge_bytes = slab.huge_bytes,
         .ram_bytes = e->plan->request.ram_bytes,
     };
+    list_places(e, out);
 }
 
 void engine_on_tick(struct engine *e, void (*tick)(void *ctx, const struct engine_progress *p),

@@ -9,11 +9,13 @@
  * engine_end; then engine_close. All calls come from one thread. Tokens depend on weights and
  * ids alone; every option here changes time and memory, never a bit of the output. */
 
+#include "core/base/isa.h"
 #include "io/io.h"
-#include "kernels/kernels.h"
+#include "io/probe.h"
 #include "planner/plan.h"
 
 #define ENGINE_RAM_AUTO UINT64_MAX
+#define ENGINE_PLACES_MAX 8
 
 struct engine_options {
     uint64_t ram_bytes;       /* ceiling of VmHWM, or ENGINE_RAM_AUTO */
@@ -23,7 +25,7 @@ struct engine_options {
     uint32_t threads;         /* workers; 0 = auto */
     enum isa isa;
     enum io_engine io;        /* IO_URING falls back to IO_PREAD with a note */
-    struct io_sim_options sim;
+    struct io_sim_options sim; /* its `threads` follows `stepped` */
     bool stepped;             /* IO_SIM: I/O loop and workers are steps of the calling thread */
     uint32_t context;         /* positions the state has room for, >= 1 */
     uint64_t chunk;           /* tokens per prompt pass, or PLAN_AUTO */
@@ -69,6 +71,9 @@ struct engine_facts {
     uint32_t threads;
     uint64_t slab_mapped_bytes, slab_huge_bytes;
     uint64_t ram_bytes;
+    uint32_t alignment;           /* the strictest any file asks for, <= PAGE_BYTES */
+    struct io_place place[ENGINE_PLACES_MAX]; /* file systems the shards lie on */
+    uint32_t place_count;
 };
 
 struct engine;
@@ -87,6 +92,9 @@ const struct model *engine_model(const struct engine *e);
  * token each. Clears the state. No read is made for a pass beyond these. ERR_FIT when the
  * positions exceed the context. */
 int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps);
+
+/* ERR_USAGE when an id is not of the vocabulary: before anything is read for it. */
+int engine_check_ids(const struct engine *e, const uint32_t *ids, uint32_t count);
 
 /* Runs one pass over count tokens (<= chunk). *logits ([vocab], valid until the next pass) is set
  * when this is the last prompt pass or a later one, else NULL. */
@@ -109,7 +117,8 @@ struct engine_progress {
 void engine_on_tick(struct engine *e, void (*tick)(void *ctx, const struct engine_progress *p),
                     void *ctx);
 
-/* Asks a running or future pass to stop; engine_pass then returns ERR_RUN. Async-signal-safe. */
+/* Asks the sequence to stop at its next border: a running pass is finished, the next
+ * engine_pass returns ERR_STOPPED. Async-signal-safe. */
 void engine_interrupt(struct engine *e);
 bool engine_interrupted(const struct engine *e);
 

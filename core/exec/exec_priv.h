@@ -25,12 +25,14 @@
 #include "core/base/nondet.h"
 #include "core/exec/engine.h"
 #include "core/exec/queue.h"
+#include "kernels/kernels.h"
 
 enum task_kind { TASK_TILE, TASK_PART, TASK_EXPERT };
 
 /* kind in the top byte, then step (28 bits), then index (28 bits). */
 static inline uint64_t task_make(enum task_kind kind, uint32_t step, uint32_t index)
 {
+    assert(step < 1U << 28 && index < 1U << 28);
     return (uint64_t)kind << 56 | (uint64_t)step << 28 | index;
 }
 
@@ -38,7 +40,6 @@ struct tile_run {
     _Atomic uint32_t pending;
     _Atomic uint32_t busy;     /* data or a read of it is outstanding */
     const unsigned char *data; /* first weight; written before the data's count is taken */
-    uint32_t entry;            /* ring entry while streamed */
     uint32_t requests_left;    /* fetch only */
     bool loaded;               /* fetch only: a pinned tile is in place */
 };
@@ -104,7 +105,7 @@ struct fetch {
     /* experts */
     uint32_t expert_next;      /* next of the batch to begin */
     bool expert_begun;
-    struct extent extent[EXPERT_PARTS];
+    struct extent extent[EXPERT_PARTS]; /* aligned windows */
     uint32_t extent_count, extent_at;
     uint64_t extent_done_bytes;
     unsigned char *extent_target;
@@ -116,7 +117,6 @@ struct fetch {
 struct worker {
     struct engine *engine;
     pthread_t thread;
-    uint32_t index;
     float *scratch;
     uint64_t held;             /* stepped mode: popped, not yet run */
     bool holds;
@@ -188,7 +188,7 @@ struct engine {
     /* mailboxes to the I/O thread */
     _Atomic uint32_t rows_wanted;  /* 1 = a pass waits for its rows */
     _Atomic uint32_t demand_step;  /* STEP_EXPERTS index + 1 of a routed layer; 0 = none */
-    _Atomic uint32_t drain_wanted, drained, io_ready, io_stop, ring_dead;
+    _Atomic uint32_t drain_wanted, drained, threads_ready, io_stop, ring_dead;
     _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed */
     _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
     _Atomic uint32_t pass_done, stop, interrupted;
@@ -200,7 +200,9 @@ struct engine {
     _Atomic uint64_t class_requests[READ_CLASSES], class_bytes[READ_CLASSES],
         class_payload[READ_CLASSES];
     uint64_t discarded_bytes, open_bytes, positions_made, passes_ever;
-    struct io_stats io_stats;
+    struct io_stats io_stats;      /* these four: copies the I/O thread makes when it drains */
+    char io_features[128];
+    bool io_fixed;
     struct cache_stats cache_stats;
     struct rng rng;                /* stepped mode */
     uint64_t planned_bytes;
@@ -227,10 +229,10 @@ int fetch_open_ring(struct engine *e);            /* on the thread that will own
 void fetch_close_ring(struct engine *e);
 bool fetch_step(struct engine *e, bool may_wait); /* true when something moved */
 void *fetch_thread(void *engine);
-bool fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
+void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
                  uint64_t offset_bytes, uint64_t size_bytes, unsigned char *target,
                  uint64_t payload_bytes);
-bool fetch_trunk_blocked(struct engine *e);       /* for the simulator's assertion */
+bool fetch_trunk_idles(struct engine *e);         /* never after a turn: the simulator asserts it */
 bool expert_issue(struct engine *e);
 bool expert_take_demand(struct engine *e);
 bool expert_retire(struct engine *e);
@@ -243,7 +245,7 @@ void workers_notify(struct engine *e, uint32_t tasks);
 void engine_pump(struct engine *e);               /* stepped mode: one seeded step */
 const uint64_t *thread_allocated(void);
 
-/* attention.c, mlp.c, mixer.c: what tasks compute */
+/* compute.c, attention.c, mlp.c: what tasks compute */
 void compute_tile(struct engine *e, struct worker *w, uint32_t tile);
 void compute_part(struct engine *e, struct worker *w, uint32_t step, uint32_t part);
 void compute_expert(struct engine *e, struct worker *w, uint32_t index);
@@ -255,7 +257,7 @@ void compute_attn_in(struct engine *e, uint32_t layer, uint32_t token);
 void compute_mlp_in(struct engine *e, uint32_t layer, uint32_t token);
 void compute_head_in(struct engine *e, uint32_t token);
 void compute_embed(struct engine *e, uint32_t token);
-void compute_situ(struct engine *e, uint32_t layer, uint32_t part);
+void compute_situ(struct engine *e, uint32_t layer, uint32_t token);
 void compute_route(struct engine *e, uint32_t layer, uint32_t token);
 void compute_expert_sum(struct engine *e, uint32_t layer, uint32_t token);
 #define KDA_PARTS 16U

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "core/base/memory.h"
 #include "core/exec/exec_priv.h"
@@ -15,8 +16,7 @@ int fetch_init(struct engine *e)
 {
     struct fetch *f = &e->fetch;
     const struct plan *p = e->plan;
-    f->ring_capacity = (uint32_t)min_u64(p->tile_count + 1ULL,
-                                         p->ring_bytes / PAGE_BYTES + 1);
+    f->ring_capacity = plan_ring_tiles(p);
     f->pool = calloc(e->options.io_depth, sizeof *f->pool);
     f->ring = calloc(f->ring_capacity, sizeof *f->ring);
     f->slice_known = calloc(slab_slice_count(e->slab), sizeof *f->slice_known);
@@ -75,6 +75,17 @@ static bool lockable(struct engine *e)
     return false;
 }
 
+/* What reports read, while nobody writes it. */
+static void copy_figures(struct engine *e)
+{
+    e->io_stats = *io_stats(e->io);
+    e->io_fixed = e->fetch.fixed;
+    snprintf(e->io_features, sizeof e->io_features, "%s", io_features(e->io));
+    if (e->cache != NULL) {
+        e->cache_stats = *cache_stats(e->cache);
+    }
+}
+
 int fetch_open_ring(struct engine *e)
 {
     struct io_options options = {.engine = e->options.io, .depth = e->options.io_depth,
@@ -95,6 +106,7 @@ int fetch_open_ring(struct engine *e)
     if (rc == 0) {
         e->fetch.fixed = options.engine == IO_URING && lockable(e);
         register_slices(e);
+        copy_figures(e);
     }
     return rc;
 }
@@ -168,7 +180,7 @@ static void on_read(struct io_req *req)
     }
 }
 
-bool fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
+void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
                  uint64_t offset_bytes, uint64_t size_bytes, unsigned char *target,
                  uint64_t payload_bytes)
 {
@@ -186,7 +198,6 @@ bool fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
         r->req.buffer = e->fetch.slice_known[slice] ? (int32_t)slice : IO_NO_BUFFER;
     }
     io_read(e->io, &r->req);
-    return true;
 }
 
 /* Embedding rows of the pass that waits for them. */
@@ -198,11 +209,13 @@ static bool issue_row(struct engine *e)
     }
     const struct tensor_ref *embed = model_tensor(e->model, TENSOR_MODEL_LEVEL, T_EMBED);
     uint64_t row_bytes = embed->cols * dtype_bytes(embed->dtype);
-    uint64_t begin = embed->offset_bytes + e->ids[f->row_next] * row_bytes;
-    uint64_t window = align_down(begin, PAGE_BYTES);
-    uint64_t size = align_up(begin + row_bytes, PAGE_BYTES) - window;
+    struct extent row = {.file = embed->file,
+                         .offset_bytes = embed->offset_bytes + e->ids[f->row_next] * row_bytes,
+                         .size_bytes = row_bytes};
+    struct extent window = extent_window(row);
     unsigned char *target = slab_rows(e->slab) + f->row_next * e->plan->row_window_bytes;
-    fetch_issue(e, READ_EMBED, f->row_next, embed->file, window, size, target, row_bytes);
+    fetch_issue(e, READ_EMBED, f->row_next, window.file, window.offset_bytes, window.size_bytes,
+                target, row_bytes);
     f->row_next++;
     return true;
 }
@@ -252,10 +265,11 @@ static bool trunk_place(struct engine *e)
     if (f->ring_count == f->ring_capacity) {
         return false;
     }
-    f->tile_target = slab_ring_take(e->slab, tile->window_bytes, &run->entry);
+    uint32_t entry;
+    f->tile_target = slab_ring_take(e->slab, tile->window_bytes, &entry);
     if (f->tile_target != NULL) {
         uint32_t at = (f->ring_head + f->ring_count++) % f->ring_capacity;
-        f->ring[at] = (struct ring_item){.tile = f->tile, .entry = run->entry};
+        f->ring[at] = (struct ring_item){.tile = f->tile, .entry = entry};
     }
     return f->tile_target != NULL;
 }
@@ -376,10 +390,7 @@ static bool take_drain(struct engine *e)
     discard_ahead(e);
     f->pass = f->tile = 0;
     f->drain = false;
-    e->io_stats = *io_stats(e->io);
-    if (e->cache != NULL) {
-        e->cache_stats = *cache_stats(e->cache);
-    }
+    copy_figures(e);
     atomic_store(&e->drain_wanted, 0);
     atomic_store(&e->drained, 1);
     gate_notify(&e->pass_gate, 1);
@@ -409,15 +420,16 @@ bool fetch_step(struct engine *e, bool may_wait)
         atomic_store(&e->wants_room, 0);
     }
     if (reaped < 0) {
-        atomic_store(&e->ring_dead, 1);
         engine_fail(e, reaped, err_message());
+        atomic_store(&e->ring_dead, 1);
+        gate_notify(&e->pass_gate, 1);
     }
     return reaped > 0 || moved;
 }
 
 /* True when the queue has room, memory is free and a tile of the walk is unread: never, after a
  * turn of the I/O thread. */
-bool fetch_trunk_blocked(struct engine *e)
+bool fetch_trunk_idles(struct engine *e)
 {
     struct fetch *f = &e->fetch;
     if (io_room(e->io) == 0 || f->drain || atomic_load(&e->error) != 0) {
@@ -445,13 +457,13 @@ void *fetch_thread(void *argument)
     if (fetch_open_ring(e) < 0) {
         engine_fail(e, ERR_RUN, err_message());
     }
-    atomic_fetch_add(&e->io_ready, 1);
+    atomic_fetch_add(&e->threads_ready, 1);
     gate_notify(&e->pass_gate, 1);
     while (!atomic_load(&e->io_stop) && !atomic_load(&e->ring_dead) && e->io != NULL) {
         fetch_step(e, true);
     }
     while (!atomic_load(&e->io_stop)) { /* nothing can be read any more: until close */
-        gate_wait(&e->work_gate, gate_enter(&e->work_gate), 1000000);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     pthread_mutex_lock(&e->error_lock); /* until the last wake-up is through */
     pthread_mutex_unlock(&e->error_lock);

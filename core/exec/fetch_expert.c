@@ -6,26 +6,29 @@
 
 #include "core/exec/exec_priv.h"
 
-/* Where each part of an expert lies in its slot: the windows of its extents, one after another. */
-static void lay_parts(struct engine *e, struct expert_run *run)
+/* Where each part of an expert lies in its slot: the windows of its extents, one after another.
+ * window receives them; returns their count. */
+static uint32_t lay_parts(struct engine *e, struct expert_run *run,
+                          struct extent window[EXPERT_PARTS])
 {
-    struct extent extents[EXPERT_PARTS];
     uint32_t part_at[EXPERT_PARTS];
-    uint64_t window_at[EXPERT_PARTS];
-    uint32_t count = model_expert_extents(e->model, e->batch.layer, run->expert, extents, part_at);
+    uint64_t slot_at[EXPERT_PARTS];
+    uint32_t count = model_expert_extents(e->model, e->batch.layer, run->expert, window, part_at);
     uint64_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t window = align_down(extents[i].offset_bytes, PAGE_BYTES);
-        window_at[i] = at - window; /* slot offset of file offset 0 */
-        at += align_up(extents[i].offset_bytes + extents[i].size_bytes, PAGE_BYTES) - window;
+        window[i] = extent_window(window[i]);
+        slot_at[i] = at;
+        at += window[i].size_bytes;
     }
     assert(at <= e->plan->slot_bytes);
     const unsigned char *slot = slab_slot_address(e->slab, run->slot);
     for (int part = 0; part < EXPERT_PARTS; part++) {
         struct extent x = model_expert_part(e->model, e->batch.layer, run->expert,
                                             (enum expert_part)part);
-        run->part[part] = slot + (window_at[part_at[part]] + x.offset_bytes);
+        uint32_t in = part_at[part];
+        run->part[part] = slot + slot_at[in] + (x.offset_bytes - window[in].offset_bytes);
     }
+    return count;
 }
 
 /* Which tokens use which expert, in token and router order: a counting sort. */
@@ -64,8 +67,9 @@ static void open_run(struct engine *e, struct expert_run *run, const struct cach
     atomic_store(&run->done, 0);
     atomic_store(&run->pending, run->hit ? 1 : 2);
     if (run->hit) {
+        struct extent window[EXPERT_PARTS];
         slab_slot_use(e->slab, run->slot);
-        lay_parts(e, run);
+        lay_parts(e, run, window);
     }
 }
 
@@ -143,22 +147,16 @@ static bool expert_begin(struct engine *e)
     }
     struct expert_run *run = &b->run[f->expert_next];
     uint32_t slot = slab_slot_take(e->slab);
-    if (slot == CACHE_NO_SLOT) {
+    if (slot == SLAB_NO_SLOT) {
         return false;
     }
     run->slot = slot;
-    lay_parts(e, run);
-    uint32_t part_at[EXPERT_PARTS];
-    f->extent_count = model_expert_extents(e->model, b->layer, run->expert, f->extent, part_at);
+    f->extent_count = lay_parts(e, run, f->extent);
     f->extent_at = 0;
     f->extent_done_bytes = 0;
     f->extent_target = slab_slot_address(e->slab, slot);
     for (uint32_t i = 0; i < f->extent_count; i++) {
-        struct extent *x = &f->extent[i];
-        uint64_t window = align_down(x->offset_bytes, PAGE_BYTES);
-        x->size_bytes = align_up(x->offset_bytes + x->size_bytes, PAGE_BYTES) - window;
-        x->offset_bytes = window;
-        run->requests_left += (uint32_t)plan_requests_of(e->plan, x->size_bytes);
+        run->requests_left += (uint32_t)plan_requests_of(e->plan, f->extent[i].size_bytes);
     }
     f->expert_begun = true;
     return true;

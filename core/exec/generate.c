@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "kernels/kernels.h"
 
 struct generation {
     struct engine *e;
@@ -71,6 +72,7 @@ static int run_all(struct generation *g)
     const struct generate_request *r = g->request;
     const float *logits = NULL;
     uint64_t begun = nondet_now_ns();
+    TRY(engine_check_ids(g->e, r->ids, r->id_count));
     TRY(engine_begin(g->e, r->id_count, r->gen - 1));
     TRY(run_prompt(g, &logits));
     TRY(take_step(g, logits));
@@ -102,6 +104,9 @@ int generate(struct engine *e, const struct generate_request *request,
     }
     sha256_digest(&g.hash, sizeof out->hash, out->hash);
     int end = engine_end(e);
+    if (rc == 0 && end < 0) {
+        out->finish = FINISH_FAILED;
+    }
     return rc < 0 ? rc : end;
 }
 

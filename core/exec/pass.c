@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences and passes, from the caller's thread. */
-#include <errno.h>
 #include <string.h>
 
 #include "core/exec/exec_priv.h"
@@ -29,8 +28,12 @@ static uint64_t planned_bytes(const struct engine *e, uint32_t prompt_passes, ui
     plan_pass_reads(p, first && prompt_passes == 1, first, true, &bytes, &requests);
     total += bytes;
     plan_pass_reads(p, false, false, true, &bytes, &requests);
-    return total + steps * bytes +
-           (uint64_t)(prompt_passes + steps) * p->experts_per_pass * p->expert_window_bytes;
+    const struct model_config *c = config_of(e);
+    uint64_t per_layer = min_u64(c->experts, (uint64_t)p->chunk * c->experts_per_token);
+    uint64_t prompt_experts = prompt_passes * per_layer * (p->experts_per_pass /
+                                                           c->experts_per_token);
+    return total + steps * bytes + p->expert_window_bytes *
+           (prompt_experts + (uint64_t)steps * p->experts_per_pass);
 }
 
 int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps)
@@ -91,12 +94,12 @@ static void wait_for(struct engine *e, _Atomic uint32_t *flag)
     }
 }
 
-static int check_ids(const struct engine *e, const uint32_t *ids, uint32_t count)
+int engine_check_ids(const struct engine *e, const uint32_t *ids, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (ids[i] >= config_of(e)->vocab) {
-            return err_set(ERR_USAGE, "token id %u is not below the vocabulary of %u", ids[i],
-                           config_of(e)->vocab);
+            return err_set(ERR_USAGE, "prompt id %u (number %u) is not below the model's "
+                           "vocabulary of %u", ids[i], i + 1, config_of(e)->vocab);
         }
     }
     return 0;
@@ -130,10 +133,11 @@ int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const flo
     assert(e->begun && count > 0 && count <= e->plan->chunk);
     assert(e->passes_made < atomic_load(&e->passes_total));
     assert(e->prompt_left == 0 ? count == 1 : count == min_u64(e->plan->chunk, e->prompt_left));
-    TRY(check_ids(e, ids, count));
+    TRY(engine_check_ids(e, ids, count));
     TRY(state_reserve(e, e->position + count));
     if (atomic_load(&e->interrupted)) {
-        return err_set(ERR_RUN, "interrupted");
+        return err_set(ERR_STOPPED, "stopped before pass %u of %u", e->passes_made + 1,
+                       atomic_load(&e->passes_total));
     }
     start_pass(e, ids, count);
     wait_for(e, &e->pass_done);

@@ -40,6 +40,9 @@ static int link_steps(struct engine *e)
     return 0;
 }
 
+_Static_assert(sizeof(struct tile_run) <= 64 && sizeof(struct step_run) <= 64,
+               "the planner accounts 64 bytes of state per tile and step");
+
 int run_init(struct engine *e)
 {
     const struct plan *p = e->plan;

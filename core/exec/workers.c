@@ -34,14 +34,15 @@ void workers_notify(struct engine *e, uint32_t tasks)
 /* What the oldest unfinished step is waiting for. */
 static enum stall_cause stall_cause(struct engine *e)
 {
-    uint32_t i = atomic_load(&e->open_step);
+    uint32_t from = atomic_load(&e->open_step);
+    uint32_t i = from;
     while (i < e->plan->step_count && atomic_load(&e->step[i].tasks_left) == 0) {
         i++;
     }
     if (i == e->plan->step_count) {
         return STALL_COMPUTE;
     }
-    atomic_store(&e->open_step, i);
+    atomic_compare_exchange_strong(&e->open_step, &from, i); /* unless a pass began meanwhile */
     const struct plan_step *step = &e->plan->steps[i];
     if (step->kind == STEP_EMBED) {
         return STALL_EMBED;
@@ -99,7 +100,7 @@ static void *worker_main(void *argument)
     struct engine *e = w->engine;
     kernels_thread_init();
     w->allocated = thread_allocated();
-    atomic_fetch_add(&e->io_ready, 1);
+    atomic_fetch_add(&e->threads_ready, 1);
     while (!atomic_load(&e->stop)) {
         uint64_t task;
         bool found = queue_pop(&e->ready, &task);
@@ -122,12 +123,13 @@ int workers_start(struct engine *e)
     e->scratch_block = aligned_alloc(64, align_up(e->plan->scratch.size_bytes * e->worker_count,
                                                   64));
     if (e->workers == NULL || e->scratch_block == NULL) {
-        return err_set(ERR_MEMORY, "no memory for %u workers", e->worker_count);
+        uint32_t wanted = e->worker_count;
+        e->worker_count = 0; /* none was started */
+        return err_set(ERR_MEMORY, "no memory for %u workers; give fewer --threads", wanted);
     }
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct worker *w = &e->workers[i];
         w->engine = e;
-        w->index = i;
         w->scratch = e->scratch_block + i * floats;
         if (!e->options.stepped && pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             e->worker_count = i;
@@ -179,13 +181,14 @@ static bool pin_step(struct engine *e)
 
 void engine_pump(struct engine *e)
 {
-    /* One in a hundred thousand idle steps in a row is chance; ten times that is a deadlock. */
+    /* Any actor that can move is drawn within a few hundred steps; a million is a deadlock. */
     for (uint32_t idle_steps = 0; idle_steps < 1000000; idle_steps++) {
         uint64_t actor = rng_below(&e->rng, e->worker_count + 2ULL);
         bool moved;
         if (actor == 0) {
             moved = fetch_step(e, false);
-            assert(!fetch_trunk_blocked(e));
+            assert(!fetch_trunk_idles(e));
+            slab_check(e->slab);
         } else if (actor == 1) {
             moved = rng_below(&e->rng, 8) == 0 && pin_step(e);
         } else {

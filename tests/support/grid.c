@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/kernels.h"
 #include "tests/support/grid.h"
 
 #include <stdio.h>

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "cache/policy.h"
+#include "core/cli/engine_options.h"
 #include "core/cli/options.h"
 
 #define TIB (1024 * GIB)
@@ -331,6 +333,16 @@ START_TEST(a_list_with_anything_else_is_refused_whole)
 }
 END_TEST
 
+START_TEST(policy_words_are_the_policies_in_their_order)
+{
+    char words[256] = "";
+    for (int i = 0; policy_table[i] != NULL; i++) {
+        strcat(strcat(words, i > 0 ? "|" : ""), policy_table[i]->name);
+    }
+    ck_assert_str_eq(words, ENGINE_POLICIES);
+}
+END_TEST
+
 static Suite *options_suite(void)
 {
     TCase *values = tcase_create("values");
@@ -344,6 +356,7 @@ static Suite *options_suite(void)
     tcase_add_test(values, id_lists_are_read_in_order);
     tcase_add_loop_test(values, a_list_with_anything_else_is_refused_whole, 0,
                         (int)countof(bad_ids));
+    tcase_add_test(values, policy_words_are_the_policies_in_their_order);
     TCase *line = tcase_create("command line");
     tcase_add_test(line, defaults_are_read_like_typed_values);
     tcase_add_test(line, values_follow_a_blank_or_an_equals_sign);

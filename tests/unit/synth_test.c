@@ -308,7 +308,7 @@ START_TEST(a_stopped_run_leaves_nothing)
     uint64_t limit = _i == 0 ? 1 : 4399840; /* in the first shard; in the last */
     const struct synth_options options = {.preset = SYNTH_TINY, .progress = stop_at,
                                           .user = &limit};
-    ck_assert_int_eq(synth_write(in_scratch("stopped", ""), &options), ERR_RUN);
+    ck_assert_int_eq(synth_write(in_scratch("stopped", ""), &options), ERR_STOPPED);
     ck_assert_int_ne(access(in_scratch("stopped", ""), F_OK), 0);
     err_clear();
 }
