@@ -32,6 +32,7 @@ UNIT_SRC := $(wildcard tests/unit/*_test.c)
 TEST_SRC := $(wildcard tests/*_test.c)
 HELP_SRC := $(wildcard tests/support/*.c)
 BENCH_SRC := $(wildcard bench/*_bench.c)
+BENCH_HELP := tests/support/kernels_compare.c
 
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB      := $(BUILD)/libk3ring.a
@@ -71,7 +72,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call obj,$(HELP_SRC)) $(CLI_LIB) $(LI
 	@echo "  LINK $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
 
-$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call obj,$(HELP_SRC)) $(CLI_LIB) $(LIB)
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call obj,$(BENCH_HELP)) $(CLI_LIB) $(LIB)
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define WATCHDOG_SECONDS 120
@@ -118,13 +119,7 @@ int main(void)
     tcase_add_test(tcase, a_shard_replaced_or_removed_while_running_is_still_read);
     tcase_add_test(tcase, a_shard_overwritten_in_place_while_running_is_found_out);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     tiny_remove(&original);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

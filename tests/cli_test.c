@@ -16,6 +16,7 @@
 
 #include "core/base/json.h"
 #include "tests/support/process.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define PROMPT "--ids 3,141,59,26,53,58,97,93"
@@ -478,13 +479,7 @@ int main(void)
     tiny_make(&tiny, TINY_MEMORY);
     tiny_folder(&folder, TINY_MEMORY);
     tiny_folder(&results, TINY_DISK);
-    SRunner *runner = srunner_create(cli_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(cli_suite());
     tiny_remove(&tiny);
     tiny_remove(&folder);
     tiny_remove(&results);

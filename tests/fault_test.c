@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/support/rewrite.h"
+#include "tests/support/suite.h"
 
 #define WATCHDOG_SECONDS 120
 #define SAMPLES 70
@@ -473,13 +474,7 @@ int main(void)
     Suite *suite = suite_create("faults");
     add_reads(suite);
     add_files(suite);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     tiny_remove(&original);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

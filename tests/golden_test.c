@@ -14,6 +14,7 @@
 #include "core/exec/generate.h"
 #include "kernels/kernels.h"
 #include "tests/support/golden.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 static const enum isa isas[] = {ISA_SCALAR, ISA_AVX2, ISA_AVX512};
@@ -193,13 +194,7 @@ int main(void)
     }
     tiny_make(&tiny, TINY_DISK);
     tiny_make(&fast, TINY_MEMORY);
-    SRunner *runner = srunner_create(golden_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(golden_suite());
     tiny_remove(&tiny);
     tiny_remove(&fast);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -19,6 +19,7 @@
 #include "tests/support/account.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #ifdef K3RING_SANITIZED
@@ -404,13 +405,7 @@ int main(int argc, char **argv)
     only = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 0) : only;
     tiny_make(&tiny, TINY_DISK);
     tiny_make(&fast, TINY_MEMORY);
-    SRunner *runner = srunner_create(grid_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(grid_suite());
     tiny_remove(&tiny);
     tiny_remove(&fast);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

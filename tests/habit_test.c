@@ -10,6 +10,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/support/process.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define WATCHDOG_SECONDS 120
@@ -271,13 +272,7 @@ int main(void)
     Suite *suite = suite_create("habits");
     add_answers(suite);
     add_habits(suite);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     tiny_remove(&original);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

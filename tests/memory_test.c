@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "tests/support/process.h"
 #include "kernels/kernels.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define STEPS 60 /* so that the latent cache grows by a block of positions on the way */
@@ -182,13 +183,7 @@ int main(void)
 {
     tiny_make(&tiny, TINY_MEMORY);
     tiny_folder(&folder, TINY_MEMORY);
-    SRunner *runner = srunner_create(memory_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(memory_suite());
     tiny_remove(&tiny);
     tiny_remove(&folder);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tests/support/golden.h"
+#include "tests/support/suite.h"
 
 /* Every visible mistake moves a logit of the last prompt position by at least this much. */
 #define VISIBLE_LOGIT 2.9
@@ -322,13 +323,7 @@ int main(void)
         ref_weights_close(weights);
         return EXIT_FAILURE;
     }
-    SRunner *runner = srunner_create(reference_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(reference_suite());
     ref_weights_close(weights);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

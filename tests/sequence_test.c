@@ -13,6 +13,7 @@
 #include "tests/support/account.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #ifdef K3RING_SANITIZED
@@ -370,13 +371,7 @@ int main(void)
 {
     tiny_make(&disk, TINY_DISK);
     tiny_make(&memory, TINY_MEMORY);
-    SRunner *runner = srunner_create(sequence_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(sequence_suite());
     tiny_remove(&disk);
     tiny_remove(&memory);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

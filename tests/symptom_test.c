@@ -11,6 +11,7 @@
 #include "core/base/nondet.h"
 #include "kernels/kernels.h"
 #include "tests/support/process.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define WATCHDOG_SECONDS 120
@@ -522,13 +523,7 @@ int main(void)
     add_memory(suite);
     add_files(suite);
     add_answers(suite);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     tiny_remove(&original);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

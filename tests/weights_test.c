@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/support/rewrite.h"
+#include "tests/support/suite.h"
 
 #define WATCHDOG_SECONDS 120
 #define NORM "language_model.model.norm.weight"
@@ -212,13 +213,7 @@ int main(void)
     Suite *suite = suite_create("weights");
     add_weights(suite);
     add_layouts(suite);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     tiny_remove(&original);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

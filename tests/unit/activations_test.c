@@ -4,6 +4,7 @@
 
 #include "planner/activations.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/suite.h"
 
 static const uint32_t chunks[] = {1, 2, 3, 7, 64, 511, 512};
 
@@ -174,12 +175,5 @@ static Suite *activations_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(activations_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(activations_suite()) == 0 ? 0 : 1;
 }

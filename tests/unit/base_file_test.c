@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "tests/support/suite.h"
 
 static char path[] = P_tmpdir "/k3ring-file-XXXXXX";
 
@@ -125,12 +126,5 @@ int main(void)
     tcase_add_test(all, paths_are_joined_with_one_slash);
     tcase_add_test(all, what_exists_is_told_from_what_does_not);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

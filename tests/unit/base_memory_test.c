@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/memory.h"
+#include "tests/support/suite.h"
 
 #define GROUP_BYTES (300 * MIB)
 #define V1_MEMORY "/sys/fs/cgroup/memory"
@@ -287,12 +288,5 @@ static Suite *memory_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(memory_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(memory_suite()) == 0 ? 0 : 1;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/nondet.h"
+#include "tests/support/suite.h"
 
 /* ---- a policy that does what the test says ---- */
 
@@ -388,12 +389,5 @@ static Suite *cache_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(cache_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(cache_suite()) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -6,6 +6,7 @@
 #include "core/base/err.h"
 #include "core/model/config.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/suite.h"
 
 static struct model_config tiny;
 static struct model_config out;
@@ -374,12 +375,5 @@ int main(void)
     tcase_add_test(all, keys_are_told_apart_by_case_and_may_not_occur_twice);
     tcase_add_test(all, a_folder_without_a_config_or_with_a_pointer_file_is_refused);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/err.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -160,12 +161,5 @@ static Suite *err_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(err_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(err_suite()) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/base/nondet.h"
 #include "io/file.h"
+#include "tests/support/suite.h"
 
 #define FILE_BYTES (100000U)
 #define BOUNCE_BYTES (8 * PAGE_BYTES)
@@ -307,12 +308,5 @@ int main(void)
     tcase_add_loop_test(tcase, a_file_that_lost_its_name_is_still_itself, 0, (int)countof(moves));
     tcase_add_test(tcase, the_limit_of_open_files_is_raised);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

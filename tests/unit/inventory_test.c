@@ -5,6 +5,7 @@
 
 #include "core/model/inventory.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/suite.h"
 
 static struct model_config k3;
 static struct model_config tiny;
@@ -188,12 +189,5 @@ int main(void)
     tcase_add_test(all, names_that_are_no_tensor_of_the_config_are_not_found);
     tcase_add_test(all, a_config_without_the_latent_norm_has_no_such_tensor);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "io/io.h"
+#include "tests/support/suite.h"
 
 #define FILE_BYTES (1 * MIB + 1234)
 
@@ -121,12 +122,5 @@ int main(void)
     tcase_add_test(tcase, progress_forgives_earlier_interruptions);
     tcase_add_test(tcase, interruptions_and_medium_errors_are_counted_apart);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -19,6 +19,7 @@
 
 #include "core/base/err.h"
 #include "io/io.h"
+#include "tests/support/suite.h"
 
 #define BUFFER_BYTES (2 * MIB)
 #define READ_BYTES ((uint32_t)(64 * KIB))
@@ -185,12 +186,5 @@ int main(void)
     tcase_add_test(tcase, without_locked_memory_the_limit_is_named);
     tcase_add_test(tcase, with_little_locked_memory_reads_are_plain);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/nondet.h"
 #include "io/io.h"
+#include "tests/support/suite.h"
 
 #define READS 24U
 #define READ_BYTES ((uint32_t)(8 * PAGE_BYTES))
@@ -274,12 +275,5 @@ int main(void)
     tcase_add_test(tcase, a_sleep_with_nothing_in_flight_passes_at_once);
     tcase_add_test(tcase, real_time_brings_the_same_bytes);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

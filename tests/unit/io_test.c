@@ -20,6 +20,7 @@
 #include "core/base/err.h"
 #include "core/base/nondet.h"
 #include "io/io.h"
+#include "tests/support/suite.h"
 
 #define FILE_BYTES (6 * MIB + 1234)
 #define SLOT_BYTES (256 * KIB)
@@ -509,12 +510,5 @@ int main(void)
     add_every_engine(tcase);
     add_kernel(tcase);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include "tests/support/suite.h"
 
 static cJSON *parse(const char *text, bool integers_only)
 {
@@ -185,12 +186,5 @@ int main(void)
     tcase_add_test(all, a_locale_with_a_decimal_comma_changes_nothing);
     tcase_add_test(all, a_hundred_thousand_keys_are_compared_quickly);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -9,6 +9,7 @@
 #include <check.h>
 
 #include "tests/support/kernels_compare.h"
+#include "tests/support/suite.h"
 
 #define SEEDS 600u
 #define SKIPPED 77
@@ -48,12 +49,6 @@ int main(void)
                         kernels_compare_count());
     tcase_add_test(tcase, the_emulated_fused_step_rounds_once);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     return failed != 0;
 }

@@ -5,6 +5,7 @@
 #include <check.h>
 
 #include "tests/support/kernels_compare.h"
+#include "tests/support/suite.h"
 
 #define SEEDS 1000u
 
@@ -70,12 +71,6 @@ int main(void)
     tcase_add_loop_test(tcase, avx512_gives_the_bits_of_scalar, 0, kernels_compare_count());
     tcase_add_test(tcase, a_wrong_table_is_noticed);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     return failed != 0;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/support/kernels_compare.h"
+#include "tests/support/suite.h"
 
 #define BLOCK 1000u
 #define ERROR_STRIDE 4099u /* both strides are prime: no pattern of the mantissa is missed */
@@ -174,12 +175,6 @@ int main(int argc, char **argv)
     tcase_add_test(tcase, log_has_its_limits);
     tcase_add_loop_test(tcase, tables_agree_on_a_sweep_of_all_floats, 0, 3);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     return failed != 0;
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/format.h"
 #include "tests/support/kernels_compare.h"
+#include "tests/support/suite.h"
 
 static const enum isa ISAS[] = {ISA_SCALAR, ISA_AVX2, ISA_AVX512};
 
@@ -377,12 +378,6 @@ int main(void)
     TCase *tcase = tcase_create("operators");
     add_operators(tcase);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = suite_run(suite);
     return failed != 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/nondet.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <stdbool.h>
@@ -131,12 +132,5 @@ static Suite *nondet_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(nondet_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(nondet_suite()) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

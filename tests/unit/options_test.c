@@ -7,6 +7,7 @@
 #include "cache/policy.h"
 #include "core/cli/engine_options.h"
 #include "core/cli/options.h"
+#include "tests/support/suite.h"
 
 #define TIB (1024 * GIB)
 
@@ -375,12 +376,5 @@ static Suite *options_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(options_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(options_suite()) == 0 ? 0 : 1;
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/cli/output.h"
+#include "tests/support/suite.h"
 
 #define NOBODY 65534
 
@@ -327,12 +328,5 @@ static Suite *output_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(output_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(output_suite()) == 0 ? 0 : 1;
 }

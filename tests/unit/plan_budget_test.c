@@ -10,6 +10,7 @@
 #include "planner/plan.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/paper.h"
+#include "tests/support/suite.h"
 
 #define TIB (1024 * GIB)
 #define AMPLE_RAM (64 * TIB)
@@ -402,12 +403,5 @@ static Suite *budget_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(budget_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(budget_suite()) == 0 ? 0 : 1;
 }

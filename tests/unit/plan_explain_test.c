@@ -8,6 +8,7 @@
 #include "planner/plan.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/paper.h"
+#include "tests/support/suite.h"
 
 static struct model *k3;
 
@@ -156,12 +157,5 @@ static Suite *explain_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(explain_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(explain_suite()) == 0 ? 0 : 1;
 }

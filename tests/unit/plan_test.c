@@ -7,6 +7,7 @@
 #include "planner/plan.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/paper.h"
+#include "tests/support/suite.h"
 
 /* Tensor bytes of the 93 decoder layers without their routed experts, and of lm_head. */
 #define K3_TRUNK_BYTES 108811877376ULL
@@ -488,12 +489,5 @@ static Suite *plan_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(plan_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(plan_suite()) == 0 ? 0 : 1;
 }

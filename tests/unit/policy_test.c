@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/nondet.h"
 #include "tests/support/policy_model.h"
+#include "tests/support/suite.h"
 #include "tests/support/trace_model.h"
 
 #define POLICIES 6
@@ -392,12 +393,5 @@ static Suite *policy_suite(void)
 int main(int argc, char **argv)
 {
     recorded_path = argc > 1 ? argv[1] : NULL;
-    SRunner *runner = srunner_create(policy_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(policy_suite()) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

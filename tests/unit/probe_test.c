@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "io/probe.h"
+#include "tests/support/suite.h"
 
 START_TEST(memory_is_named_as_such)
 {
@@ -58,12 +59,5 @@ int main(void)
     tcase_add_test(tcase, a_drive_is_found_where_the_system_shows_one);
     tcase_add_test(tcase, a_file_that_is_none_is_an_error);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

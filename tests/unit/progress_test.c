@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/cli/progress.h"
+#include "tests/support/suite.h"
 
 /* What standard error received while body ran with fd in its place. */
 static void capture(int write_fd, int read_fd, void (*body)(void), char *text, size_t capacity)
@@ -193,12 +194,5 @@ static Suite *progress_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(progress_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(progress_suite()) == 0 ? 0 : 1;
 }

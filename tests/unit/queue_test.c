@@ -5,6 +5,7 @@
 
 #include "core/base/nondet.h"
 #include "core/exec/queue.h"
+#include "tests/support/suite.h"
 
 #define PRODUCERS 4
 #define CONSUMERS 4
@@ -216,12 +217,5 @@ static Suite *queue_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(queue_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(queue_suite()) == 0 ? 0 : 1;
 }

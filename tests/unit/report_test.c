@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/cli/report.h"
+#include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define GEN_MAX 3
@@ -210,12 +211,5 @@ static Suite *report_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(report_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(report_suite()) == 0 ? 0 : 1;
 }

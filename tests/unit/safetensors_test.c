@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/model/model.h"
 #include "tests/support/checkpoint.h"
+#include "tests/support/suite.h"
 
 #define PRE "language_model.model."
 #define EXPERT(layer, e) PRE "layers." #layer ".block_sparse_moe.experts." #e "."
@@ -354,12 +355,5 @@ int main(void)
     tcase_add_test(all, missing_bytes_of_a_hole_are_counted_exactly);
     tcase_add_test(all, a_directory_or_pipe_in_the_place_of_a_shard_is_refused);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -5,6 +5,7 @@
 
 #include "core/base/json.h"
 #include "core/base/scan.h"
+#include "tests/support/suite.h"
 
 static struct scan start(const char *text)
 {
@@ -204,12 +205,5 @@ int main(void)
     tcase_add_test(all, members_are_stepped_through_to_the_closing_bracket);
     tcase_add_test(all, no_prefix_of_a_text_reads_past_its_end);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

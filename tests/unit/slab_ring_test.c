@@ -7,6 +7,7 @@
 #include "cache/slab.h"
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "tests/support/suite.h"
 
 #define PAGES(count) ((count) * PAGE_BYTES)
 #define ROWS_BYTES PAGES(2)
@@ -223,12 +224,5 @@ int main(void)
     tcase_add_test_raise_signal(tcase, freeing_a_ring_entry_twice_aborts, SIGABRT);
 #endif
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "tests/support/suite.h"
 
 #define PAGES(count) ((count) * PAGE_BYTES)
 
@@ -394,12 +395,5 @@ int main(void)
     Suite *suite = suite_create("slab");
     suite_add_tcase(suite, layout_tests());
     suite_add_tcase(suite, slot_tests());
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/nondet.h"
+#include "tests/support/suite.h"
 
 static void k3_geometry(uint32_t layers, uint32_t experts, uint32_t vocab,
                         struct synth_geometry *geometry)
@@ -225,12 +226,5 @@ int main(void)
     tcase_add_test(fill, equal_rows_of_two_experts_differ);
     tcase_set_timeout(fill, 60);
     suite_add_tcase(suite, fill);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite) == 0 ? 0 : 1;
 }

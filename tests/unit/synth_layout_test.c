@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cli/synth_layout.h"
+#include "tests/support/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -161,12 +162,5 @@ int main(void)
     tcase_add_test(layout, embed_and_head_hold_the_same_rows);
     tcase_set_timeout(layout, 60);
     suite_add_tcase(suite, layout);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite) == 0 ? 0 : 1;
 }

@@ -16,6 +16,7 @@
 #include "core/cli/commands.h"
 #include "core/cli/synth_layout.h"
 #include "core/model/model.h"
+#include "tests/support/suite.h"
 
 #define PATH_BYTES 256
 
@@ -378,13 +379,6 @@ int main(void)
     tcase_add_test(files, options_that_make_no_model_are_refused);
     tcase_add_test(files, the_command_refuses_what_it_cannot_read);
     suite_add_tcase(suite, files);
-    SRunner *runner = srunner_create(suite);
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
     tcase_set_timeout(files, 60);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite) == 0 ? 0 : 1;
 }

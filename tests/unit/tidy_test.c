@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tests/support/suite.h"
 #include "tests/support/tidy.h"
 
 #define PATH_BYTES 512
@@ -505,12 +506,5 @@ static Suite *tidy_suite(void)
 int main(int argc, char **argv)
 {
     root = argc > 1 ? argv[1] : root;
-    SRunner *runner = srunner_create(tidy_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(tidy_suite()) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -14,6 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "tests/support/suite.h"
 #include "tests/support/trace_model.h"
 
 #define FILE_BYTES_MAX 4096
@@ -332,12 +333,5 @@ int main(int argc, char **argv)
     if (argc > 1) {
         return write_small_trace(argv[1]);
     }
-    SRunner *runner = srunner_create(trace_suite());
-#ifdef K3RING_SANITIZED
-    srunner_set_fork_status(runner, CK_NOFORK);
-#endif
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(trace_suite()) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

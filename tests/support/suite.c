@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/suite.h"
+
+int suite_run(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+#ifdef K3RING_SANITIZED
+    srunner_set_fork_status(runner, CK_NOFORK);
+#endif
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed;
+}
