@@ -103,7 +103,8 @@ START_TEST(a_shard_overwritten_in_place_while_running_is_found_out)
 {
     run_changed(CHANGE_OVERWRITE);
     ck_assert_msg(run.rc < 0, "rc %d", run.rc);
-    ck_assert_msg(run.rc == ERR_NUMERIC || strstr(run.message, "written to") != NULL, "%s",
+    /* Seen as bad weights, as a file that was shorter for a moment, or at the end by its time. */
+    ck_assert_msg(run.rc == ERR_NUMERIC || strstr(run.message, tiny_shard(1)) != NULL, "%s",
                   run.message);
 }
 END_TEST
