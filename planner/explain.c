@@ -157,10 +157,15 @@ static void say_split(struct text *t, const struct plan *plan)
             (unsigned long long)plan->request.io_size_bytes,
             (unsigned long long)plan->io_size_bytes);
     }
-    if (plan->request.expert_slots == PLAN_AUTO && plan->cache_slots == 0 &&
-        plan->slot_bytes > 0) {
-        say(t, "         no expert cache: a pinned byte saves a byte per token, a cached one at "
-            "most half, so pins come first\n");
+    bool explicit_pins = plan->request.pin_percent >= 0 || plan->request.pin_bytes != PLAN_AUTO;
+    bool no_cache = plan->slot_bytes > 0 && plan->cache_slots == 0;
+    uint64_t unused = plan->request.ram_bytes - plan->account.total;
+    if (no_cache && explicit_pins && unused > 2 * plan->slot_bytes) {
+        say(t, "         no expert cache, so no policy either: --pin leaves %.2f MiB unused; "
+            "--expert-slots all takes them\n", mib(unused));
+    } else if (no_cache && plan->request.expert_slots == PLAN_AUTO) {
+        say(t, "         no expert cache, so no policy either: a pinned byte saves a byte per "
+            "token, a cached one at most half, so pins come first\n");
     }
 }
 

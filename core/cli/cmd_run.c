@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring run: prompt ids in, greedy ids out. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/memory.h"
@@ -39,10 +41,19 @@ static const struct command command = {
 
 static struct engine *running; /* for the signal handler only */
 
+/* Inside the handler: only what is safe there. */
 static void on_signal(void)
 {
+    static const char line[] = "k3ring: stopping after this pass; once more to stop at once\n";
     if (running != NULL) {
         engine_interrupt(running);
+        if (signals_caught() == SIGPIPE) {
+            return;
+        }
+        if (isatty(STDERR_FILENO) == 1) {
+            (void)!write(STDERR_FILENO, "\r\033[K", 4);
+        }
+        (void)!write(STDERR_FILENO, line, sizeof line - 1);
     }
 }
 
@@ -53,6 +64,7 @@ struct run {
     uint32_t *ids, *stop;
     struct progress progress;
     bool ids_on_stdout;
+    bool ids_on_lines; /* a progress line would overwrite them */
     struct output json, dump; /* open from the start: a bad path is told before the run */
     int dump_rc;
 };
@@ -60,10 +72,11 @@ struct run {
 static void on_tick(void *ctx, const struct engine_progress *p)
 {
     struct run *run = ctx;
+    bool stopping = signals_caught() != 0;
     char detail[64];
     snprintf(detail, sizeof detail, "pass %u of %u%s", p->pass + 1, p->passes,
-             signals_caught() != 0 ? ", stopping after it" : "");
-    progress_show(&run->progress, p->done_bytes, p->planned_bytes, detail);
+             stopping ? ", stopping after it" : "");
+    progress_show(&run->progress, p->done_bytes, stopping ? 0 : p->planned_bytes, detail);
 }
 
 static void on_token(void *ctx, uint32_t step, uint32_t id)
@@ -71,7 +84,8 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     struct run *run = ctx;
     progress_clear(&run->progress);
     if (run->ids_on_stdout) {
-        printf(step == 0 ? "%u" : " %u", id);
+        const char *format = run->ids_on_lines ? "%u\n" : step == 0 ? "%u" : " %u";
+        printf(format, id);
         fflush(stdout);
     }
 }
@@ -128,7 +142,7 @@ static int run_engine(struct run *run, struct engine *e)
     engine_on_tick(e, on_tick, run);
     int rc = generate(e, &run->request, &run->result);
     progress_clear(&run->progress);
-    if (run->ids_on_stdout && run->result.count > 0) {
+    if (run->ids_on_stdout && !run->ids_on_lines && run->result.count > 0) {
         putchar('\n');
     }
     int out_rc = output_flush_stdout();
@@ -144,6 +158,10 @@ static int prepare(struct run *run, const struct run_cli *cli)
     TRY(options_ids("ids", cli->ids, &run->ids, &run->request.id_count));
     if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
         return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
+    }
+    if (cli->dump_logits != NULL && cli->json != NULL &&
+        strcmp(cli->dump_logits, cli->json) == 0) {
+        return err_set(ERR_USAGE, "--json and --dump-logits name the same file; give two");
     }
     if (cli->stop != NULL) {
         TRY(options_ids("stop", cli->stop, &run->stop, &run->request.stop_count));
@@ -161,6 +179,7 @@ static int prepare(struct run *run, const struct run_cli *cli)
     if (cli->dump_logits != NULL) {
         TRY(output_open(&run->dump, cli->dump_logits));
     }
+    run->ids_on_lines = isatty(STDOUT_FILENO) == 1;
     run->ids_on_stdout = cli->json == NULL || !(cli->json[0] == '-' && cli->json[1] == '\0');
     return run->result.ids != NULL ? 0 : err_set(ERR_MEMORY, "no memory for %llu ids",
                                                  (unsigned long long)cli->gen);
@@ -179,6 +198,17 @@ static int open_and_run(struct run *run, const char *model)
     progress_clear(&run->progress);
     if (rc < 0) {
         return rc;
+    }
+    rc = engine_check_ids(e, "prompt", run->request.ids, run->request.id_count);
+    if (rc == 0) {
+        rc = engine_check_ids(e, "--stop", run->request.stop, run->request.stop_count);
+    }
+    if (rc < 0) {
+        engine_close(e);
+        return rc;
+    }
+    if (!cli->engine.quiet) {
+        report_settings(e);
     }
     running = e;
     if (signals_caught() != 0) {
@@ -202,7 +232,7 @@ int cmd_run(int argc, char **argv)
         return output_flush_stdout();
     }
     struct run run = {.cli = &cli};
-    signals_catch(on_signal); /* before any file is made that would have to be removed */
+    signals_catch(on_signal, output_remove_temporaries); /* before any file is made */
     int rc = prepare(&run, &cli);
     if (rc >= 0) {
         rc = open_and_run(&run, model);

@@ -75,7 +75,7 @@ static int write_watched(const struct synth_request *request, const char *dir)
         .layers = (uint32_t)request->layers, .experts = (uint32_t)request->experts,
         .vocab = (uint32_t)request->vocab, .seed = request->seed, .sparse = request->sparse,
         .progress = show_progress, .user = &watch};
-    signals_catch(NULL);
+    signals_catch(NULL, NULL);
     progress_begin(&watch.line, "writing", false);
     const int rc = synth_write(dir, &options);
     progress_clear(&watch.line);

@@ -30,10 +30,12 @@ static void print_usage(FILE *out)
     for (size_t i = 0; i < countof(subcommands); i++) {
         fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
     }
-    fprintf(out, "\n`k3ring COMMAND --help` lists a command's options. A first run:\n"
-                 "  k3ring synth tiny && k3ring run tiny --ids 3,141,59,26,53,58,97,93\n\n"
-                 "exit status: 0 ok, 1 run failed, 2 usage, 3 model refused, 4 does not fit,\n"
-                 "  5 benchmark verdict invalid, 130 interrupted, 143 terminated\n");
+    fputs("\n`k3ring COMMAND --help` lists a command's options; `k3ring --version` tells the\n"
+          "version. A first run:\n"
+          "  k3ring synth tiny && k3ring run tiny --ids 3,141,59,26,53,58,97,93\n\n"
+          "exit status: 0 ok, 1 run failed, 2 usage, 3 model refused, 4 does not fit,\n"
+          "  5 benchmark verdict invalid, 130 interrupted, 141 nobody reads the output,\n"
+          "  143 terminated\n", out);
 }
 
 static int unknown_command(const char *typed)
@@ -48,11 +50,29 @@ static int unknown_command(const char *typed)
 
 static int finish(int rc)
 {
+    int signal_number = signals_caught();
+    if (rc < 0 && signal_number == SIGPIPE) {
+        return 128 + SIGPIPE; /* nobody reads any more: a quiet end */
+    }
     if (rc < 0) {
         fprintf(stderr, "k3ring: %s\n", err_message());
     }
-    int signal_number = signals_caught();
     return rc == ERR_STOPPED && signal_number != 0 ? 128 + signal_number : err_exit_status(rc);
+}
+
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; i < countof(subcommands); i++) {
+        if (strcmp(argv[0], subcommands[i].name) == 0) {
+            return finish(subcommands[i].run(argc, argv));
+        }
+    }
+    return unknown_command(argv[0]);
+}
+
+static bool is_any(const char *word, const char *a, const char *b)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
 int main(int argc, char **argv)
@@ -62,19 +82,17 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return err_exit_status(ERR_USAGE);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (argc > 2 && strcmp(argv[1], "help") == 0) {
+        char *help[] = {argv[2], (char *)"--help", NULL};
+        return run_command(2, help);
+    }
+    if (is_any(argv[1], "--help", "-h") || strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
         return finish(output_flush_stdout());
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (is_any(argv[1], "--version", "version")) {
         printf("k3ring %s\n", k3ring_version);
         return finish(output_flush_stdout());
     }
-    for (size_t i = 0; i < countof(subcommands); i++) {
-        if (strcmp(argv[1], subcommands[i].name) == 0) {
-            return finish(subcommands[i].run(argc - 1, argv + 1));
-        }
-    }
-    return unknown_command(argv[1]);
+    return run_command(argc - 1, argv + 1);
 }

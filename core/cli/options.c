@@ -243,7 +243,9 @@ int options_parse(const struct command *command, void *target, int argc, char **
         }
     }
     if (found < command->positional_min) {
-        return err_set(ERR_USAGE, "usage: k3ring %s %s", command->name, command->usage);
+        return err_set(ERR_USAGE, "%s: something is missing; usage: k3ring %s %s (`k3ring %s "
+                       "--help` lists the options)", command->name, command->name, command->usage,
+                       command->name);
     }
     return (int)found;
 }

@@ -9,6 +9,39 @@
 
 #include "core/base/err.h"
 
+#define TEMPORARIES_MAX 8
+
+/* Names of files being written; read by a signal handler. */
+static char *volatile temporaries[TEMPORARIES_MAX];
+
+static void remember(char *temporary)
+{
+    for (int i = 0; i < TEMPORARIES_MAX; i++) {
+        if (temporaries[i] == NULL) {
+            temporaries[i] = temporary;
+            return;
+        }
+    }
+}
+
+static void forget(const char *temporary)
+{
+    for (int i = 0; i < TEMPORARIES_MAX; i++) {
+        if (temporaries[i] == temporary) {
+            temporaries[i] = NULL;
+        }
+    }
+}
+
+void output_remove_temporaries(void)
+{
+    for (int i = 0; i < TEMPORARIES_MAX; i++) {
+        if (temporaries[i] != NULL) {
+            unlink(temporaries[i]);
+        }
+    }
+}
+
 static int refuse(const char *path, const char *what)
 {
     return err_set(ERR_OUTPUT, "%s: %s: %s", path, what,
@@ -46,6 +79,7 @@ int output_open(struct output *out, const char *path)
         out->temporary = NULL;
         return rc;
     }
+    remember(out->temporary);
     return 0;
 }
 
@@ -56,6 +90,7 @@ void output_abandon(struct output *out)
     }
     if (out->temporary != NULL) {
         unlink(out->temporary);
+        forget(out->temporary);
         free(out->temporary);
     }
     *out = (struct output){0};
@@ -78,6 +113,7 @@ int output_commit(struct output *out)
     int rc = bad ? refuse(strcmp(out->path, "-") == 0 ? "standard output" : out->path,
                           "cannot be written") : 0;
     if (!bad) {
+        forget(out->temporary);
         free(out->temporary);
         out->temporary = NULL;
     }

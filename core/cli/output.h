@@ -22,6 +22,10 @@ int output_open(struct output *out, const char *path);
 int output_commit(struct output *out);
 void output_abandon(struct output *out);
 
+/* Unlinks what open outputs have written so far. Async-signal-safe: for a program that ends at
+ * once. */
+void output_remove_temporaries(void);
+
 /* text as a whole file at path ("-": standard output). */
 int output_text(const char *path, const char *text);
 

@@ -18,7 +18,7 @@ void progress_show(struct progress *p, uint64_t done_bytes, uint64_t total_bytes
                    const char *detail)
 {
     uint64_t now = nondet_now_ns();
-    if (!p->terminal || (p->shown && now - p->shown_ns < INTERVAL_NS)) {
+    if (!p->terminal || (p->shown_ns != 0 && now - p->shown_ns < INTERVAL_NS)) {
         return;
     }
     p->shown = true;

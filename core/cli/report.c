@@ -133,34 +133,43 @@ cJSON *report_json(const struct run_report *r)
     return root;
 }
 
+void report_settings(const struct engine *e)
+{
+    const struct plan *p = engine_plan_of(e);
+    struct engine_facts f;
+    engine_facts(e, &f);
+    fprintf(stderr, "k3ring: io=%s%s%s direct=%u/%u fixed=%s depth=%u x %llu KiB, isa=%s "
+            "threads=%u, slab %.1f MiB (%.0f%% huge), %u expert slots (%s)\n", f.io_engine,
+            f.io_features[0] != '\0' ? ":" : "", f.io_features, f.direct_files, f.files,
+            f.fixed_buffers ? "yes" : "no", p->request.io_depth,
+            (unsigned long long)(p->io_size_bytes / KIB), f.isa, f.threads,
+            (double)f.slab_mapped_bytes / (double)MIB,
+            f.slab_mapped_bytes > 0
+                ? 100.0 * (double)f.slab_huge_bytes / (double)f.slab_mapped_bytes : 0.0,
+            p->cache_slots, p->cache_slots > 0 ? f.policy : "no cache, no policy");
+    for (uint32_t i = 0; i < f.place_count; i++) {
+        const struct io_place *place = &f.place[i];
+        fprintf(stderr, "k3ring: files on %s%s%s%s%s\n", place->file_system,
+                place->drive[0] != '\0' ? " " : "", place->drive,
+                place->model[0] != '\0' ? ", " : "", place->model);
+    }
+}
+
 void report_print(const struct run_report *r)
 {
-    const struct plan *p = engine_plan_of(r->engine);
-    const struct engine_facts *f = &r->facts;
     uint64_t bytes = 0;
     uint64_t payload = 0;
     for (int i = 0; i < READ_CLASSES; i++) {
         bytes += r->stats.class[i].bytes;
         payload += r->stats.class[i].payload_bytes;
     }
-    fprintf(stderr, "k3ring: io=%s%s%s direct=%u/%u fixed=%s depth=%u x %llu KiB, isa=%s "
-            "threads=%u, slab %.1f MiB (%.0f%% huge)\n", f->io_engine,
-            f->io_features[0] != '\0' ? ":" : "", f->io_features, f->direct_files, f->files,
-            f->fixed_buffers ? "yes" : "no", p->request.io_depth,
-            (unsigned long long)(p->io_size_bytes / KIB), f->isa, f->threads,
-            (double)f->slab_mapped_bytes / (double)MIB,
-            f->slab_mapped_bytes > 0
-                ? 100.0 * (double)f->slab_huge_bytes / (double)f->slab_mapped_bytes : 0.0);
-    for (uint32_t i = 0; i < f->place_count; i++) {
-        fprintf(stderr, "k3ring: files on %s %s %s\n", f->place[i].file_system, f->place[i].drive,
-                f->place[i].model);
-    }
     fprintf(stderr, "k3ring: read %.3f GB (%.3f GB of weights) in %llu requests, %llu in flight at "
             "most; experts %llu hits of %llu; peak %.1f MiB of %.1f MiB\n", (double)bytes / 1e9,
             (double)payload / 1e9, (unsigned long long)r->stats.io.requests,
             (unsigned long long)r->stats.io.in_flight_max,
             (unsigned long long)r->stats.cache_hits, (unsigned long long)r->stats.cache_demands,
-            (double)memory_status("VmHWM:") / (double)MIB, (double)f->ram_bytes / (double)MIB);
+            (double)memory_status("VmHWM:") / (double)MIB,
+            (double)r->facts.ram_bytes / (double)MIB);
     if (r->result->count > 1) {
         fprintf(stderr, "k3ring: first token %.3f s, then %.3f s per token\n",
                 (double)r->result->first_ns / 1e9,

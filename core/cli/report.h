@@ -20,6 +20,9 @@ struct run_report {
 
 /* NULL when memory is refused. Free with cJSON_Delete. */
 cJSON *report_json(const struct run_report *r);
+/* What is in force, before the first token. */
+void report_settings(const struct engine *e);
+/* What was done, after the last. */
 void report_print(const struct run_report *r);
 
 #endif

@@ -2,11 +2,12 @@
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H
 
-/* SIGINT and SIGTERM ask the running command to stop at its next border; the second one ends the
- * program at once. */
+/* SIGINT, SIGTERM and a reader of our output that went away (SIGPIPE) ask the running command to
+ * stop at its next border; a second SIGINT or SIGTERM ends the program at once. */
 
-/* on_signal runs inside the handler: async-signal-safe code only. */
-void signals_catch(void (*on_signal)(void));
+/* Both run inside the handler, async-signal-safe code only: on_first at the first signal, on_end
+ * before the program ends at once. Either may be NULL. */
+void signals_catch(void (*on_first)(void), void (*on_end)(void));
 
 /* The first signal caught, or 0. */
 int signals_caught(void);

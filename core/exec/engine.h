@@ -93,8 +93,9 @@ const struct model *engine_model(const struct engine *e);
  * positions exceed the context. */
 int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps);
 
-/* ERR_USAGE when an id is not of the vocabulary: before anything is read for it. */
-int engine_check_ids(const struct engine *e, const uint32_t *ids, uint32_t count);
+/* ERR_USAGE when an id is not of the vocabulary; `what` names the list in the message. */
+int engine_check_ids(const struct engine *e, const char *what, const uint32_t *ids,
+                     uint32_t count);
 
 /* Runs one pass over count tokens (<= chunk). *logits ([vocab], valid until the next pass) is set
  * when this is the last prompt pass or a later one, else NULL. */

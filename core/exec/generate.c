@@ -72,7 +72,7 @@ static int run_all(struct generation *g)
     const struct generate_request *r = g->request;
     const float *logits = NULL;
     uint64_t begun = nondet_now_ns();
-    TRY(engine_check_ids(g->e, r->ids, r->id_count));
+    TRY(engine_check_ids(g->e, "prompt", r->ids, r->id_count));
     TRY(engine_begin(g->e, r->id_count, r->gen - 1));
     TRY(run_prompt(g, &logits));
     TRY(take_step(g, logits));

@@ -94,12 +94,13 @@ static void wait_for(struct engine *e, _Atomic uint32_t *flag)
     }
 }
 
-int engine_check_ids(const struct engine *e, const uint32_t *ids, uint32_t count)
+int engine_check_ids(const struct engine *e, const char *what, const uint32_t *ids,
+                     uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (ids[i] >= config_of(e)->vocab) {
-            return err_set(ERR_USAGE, "prompt id %u (number %u) is not below the model's "
-                           "vocabulary of %u", ids[i], i + 1, config_of(e)->vocab);
+            return err_set(ERR_USAGE, "%s: id %u (number %u) is not of this model, whose ids run "
+                           "from 0 to %u", what, ids[i], i + 1, config_of(e)->vocab - 1);
         }
     }
     return 0;
@@ -133,7 +134,7 @@ int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const flo
     assert(e->begun && count > 0 && count <= e->plan->chunk);
     assert(e->passes_made < atomic_load(&e->passes_total));
     assert(e->prompt_left == 0 ? count == 1 : count == min_u64(e->plan->chunk, e->prompt_left));
-    TRY(engine_check_ids(e, ids, count));
+    TRY(engine_check_ids(e, "prompt", ids, count));
     TRY(state_reserve(e, e->position + count));
     if (atomic_load(&e->interrupted)) {
         return err_set(ERR_STOPPED, "stopped before pass %u of %u", e->passes_made + 1,
@@ -161,7 +162,6 @@ static void wait_drained(struct engine *e)
     } else {
         gate_wait(&e->pass_gate, key, TICK_NS);
     }
-    tick(e);
 }
 
 int engine_end(struct engine *e)

@@ -69,8 +69,10 @@ static int load_decay(struct loader *l, uint32_t layer, struct layer_small *s)
     }
     for (uint32_t i = c->kda_heads; i < model_tensor(l->e->model, layer, T_A_LOG)->cols; i++) {
         if (s->exp_a[i] != 0.0f) {
-            return err_set(ERR_MODEL, "layer %u: A_log[%u] past the last head is not zero: this "
-                           "is not the layout k3ring knows", layer, i);
+            const struct tensor_ref *ref = model_tensor(l->e->model, layer, T_A_LOG);
+            return err_set(ERR_MODEL, "%s: A_log of layer %u is not zero at %u, past its last "
+                           "head: the file is damaged (fetch it again) or of another layout",
+                           l->e->files.file[ref->file].path, layer, i);
         }
     }
     l->e->kernels->exp(s->exp_a, s->exp_a, c->kda_heads);
@@ -83,8 +85,9 @@ static int load_router_bias(struct loader *l, uint32_t layer, struct layer_small
     TRY(load(l, layer, T_ROUTER_BIAS, &s->router_bias));
     uint32_t experts = config_of(l->e)->experts;
     if (s->router_bias != NULL && !isfinite(l->e->kernels->max_abs(s->router_bias, experts))) {
-        return err_set(ERR_NUMERIC, "layer %u: the router's score correction bias holds NaN or "
-                       "Inf; fetch the shard again", layer);
+        const struct tensor_ref *ref = model_tensor(l->e->model, layer, T_ROUTER_BIAS);
+        return err_set(ERR_NUMERIC, "%s: the router's score correction bias of layer %u holds NaN "
+                       "or Inf: fetch the file again", l->e->files.file[ref->file].path, layer);
     }
     return 0;
 }

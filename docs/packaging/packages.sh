@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what k3ring needs on Debian 12, Ubuntu 22.04 or later.
+# Installs what k3ring needs on Debian 12, Ubuntu 24.04 or later.
 #   packages.sh          to build and run
 #   packages.sh test     also what the tests and CI use
 set -eu

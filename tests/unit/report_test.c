@@ -178,6 +178,7 @@ START_TEST(the_lines_for_people_go_to_standard_error)
     fflush(stderr);
     int saved = dup(STDERR_FILENO);
     ck_assert_int_ge(dup2(fileno(file), STDERR_FILENO), 0);
+    report_settings(session.engine);
     report_print(&session.report);
     fflush(stderr);
     dup2(saved, STDERR_FILENO);
