@@ -86,7 +86,7 @@ asan:
 	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/asan SANITIZE=address,undefined OPTIMIZE="-O1 -g"
 
 tsan:
-	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/tsan SANITIZE=thread OPTIMIZE="-O1 -g"
+	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/tsan SANITIZE=thread OPTIMIZE="-O2 -g"
 
 tidy: $(BUILD)/tests/unit/tidy_test
 	$(Q)$<
