@@ -7,43 +7,28 @@
 #include "cache/arc_core.h"
 
 struct policy {
-    struct block block;
-    struct policy_shape shape;
+    struct policy_head head;
     struct arc_core *core; /* [layers] */
 };
 
-static void lay_out(struct policy *policy)
+static void lay_out(struct policy *policy, uint32_t keys)
 {
-    struct block *block = &policy->block;
+    (void)keys;
+    struct block *block = &policy->head.block;
     struct arc_core measured;
-    policy->core = block_take(block, policy->shape.layers, sizeof *policy->core);
-    for (uint32_t layer = 0; layer < policy->shape.layers; layer++) {
+    policy->core = block_take(block, policy->head.shape.layers, sizeof *policy->core);
+    for (uint32_t layer = 0; layer < policy->head.shape.layers; layer++) {
         struct arc_core *core = block->base == NULL ? &measured : &policy->core[layer];
-        arc_core_take(core, block, policy->shape.experts);
-    }
-}
-
-static void arc_close(struct policy *policy)
-{
-    if (policy != NULL) {
-        block_free(&policy->block);
-        free(policy);
+        arc_core_take(core, block, policy->head.shape.experts);
     }
 }
 
 static struct policy *arc_open(const struct policy_shape *shape)
 {
-    struct policy *policy = calloc(1, sizeof *policy);
+    struct policy *policy = policy_make(sizeof *policy, shape, lay_out);
     if (policy == NULL) {
         return NULL;
     }
-    policy->shape = *shape;
-    lay_out(policy);
-    if (!block_alloc(&policy->block, shape)) {
-        arc_close(policy);
-        return NULL;
-    }
-    lay_out(policy);
     for (uint32_t layer = 0; layer < shape->layers; layer++) {
         uint32_t share = shape->slots / shape->layers + (layer < shape->slots % shape->layers);
         arc_core_init(&policy->core[layer], share);
@@ -54,8 +39,8 @@ static struct policy *arc_open(const struct policy_shape *shape)
 static void arc_batch(struct policy *policy, uint32_t layer, const uint16_t *ids, uint32_t tokens,
                       struct policy_evictions *evictions)
 {
-    uint32_t k = policy->shape.per_token, experts = policy->shape.experts;
-    assert(layer < policy->shape.layers);
+    uint32_t k = policy->head.shape.per_token, experts = policy->head.shape.experts;
+    assert(layer < policy->head.shape.layers);
     struct arc_core *core = &policy->core[layer];
     if (core->capacity == 0) {
         return;
@@ -74,14 +59,14 @@ static void arc_batch(struct policy *policy, uint32_t layer, const uint16_t *ids
 
 static bool arc_resident(const struct policy *policy, policy_key key)
 {
-    uint32_t experts = policy->shape.experts;
+    uint32_t experts = policy->head.shape.experts;
     return arc_core_resident(&policy->core[key / experts], key % experts);
 }
 
 const struct policy_ops policy_arc = {
     .name = "arc",
     .open = arc_open,
-    .close = arc_close,
+    .close = policy_free,
     .batch = arc_batch,
     .resident = arc_resident,
 };

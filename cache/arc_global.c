@@ -5,8 +5,7 @@
 #include "cache/arc_core.h"
 
 struct policy {
-    struct block block;
-    struct policy_shape shape;
+    struct policy_head head;
     struct arc_core core;
     bool *held; /* per key; all false between tokens */
     bool *hit;  /* [per_token]: resident when the token began */
@@ -14,33 +13,18 @@ struct policy {
 
 static void lay_out(struct policy *policy, uint32_t keys)
 {
-    arc_core_take(&policy->core, &policy->block, keys);
-    policy->held = block_take(&policy->block, keys, sizeof *policy->held);
-    policy->hit = block_take(&policy->block, policy->shape.per_token, sizeof *policy->hit);
-}
-
-static void arc_global_close(struct policy *policy)
-{
-    if (policy != NULL) {
-        block_free(&policy->block);
-        free(policy);
-    }
+    arc_core_take(&policy->core, &policy->head.block, keys);
+    policy->held = block_take(&policy->head.block, keys, sizeof *policy->held);
+    policy->hit = block_take(&policy->head.block, policy->head.shape.per_token,
+                             sizeof *policy->hit);
 }
 
 static struct policy *arc_global_open(const struct policy_shape *shape)
 {
-    struct policy *policy = calloc(1, sizeof *policy);
+    struct policy *policy = policy_make(sizeof *policy, shape, lay_out);
     if (policy == NULL) {
         return NULL;
     }
-    uint32_t keys = policy_key_count(shape);
-    policy->shape = *shape;
-    lay_out(policy, keys);
-    if (!block_alloc(&policy->block, shape)) {
-        arc_global_close(policy);
-        return NULL;
-    }
-    lay_out(policy, keys);
     arc_core_init(&policy->core, shape->slots);
     return policy;
 }
@@ -64,9 +48,9 @@ static void feed(struct policy *policy, policy_key first, const uint16_t *ids, u
 static void serve_token(struct policy *policy, policy_key first, const uint16_t *ids,
                         struct policy_evictions *evictions)
 {
-    uint32_t members = (uint32_t)min_u64(policy->shape.per_token, policy->shape.slots);
+    uint32_t members = (uint32_t)min_u64(policy->head.shape.per_token, policy->head.shape.slots);
     for (uint32_t rank = 0; rank < members; rank++) {
-        assert(ids[rank] < policy->shape.experts);
+        assert(ids[rank] < policy->head.shape.experts);
         policy->hit[rank] = arc_core_resident(&policy->core, first + ids[rank]);
         policy->held[first + ids[rank]] = true;
     }
@@ -80,13 +64,13 @@ static void serve_token(struct policy *policy, policy_key first, const uint16_t 
 static void arc_global_batch(struct policy *policy, uint32_t layer, const uint16_t *ids,
                              uint32_t tokens, struct policy_evictions *evictions)
 {
-    assert(layer < policy->shape.layers);
-    if (policy->shape.slots == 0) {
+    assert(layer < policy->head.shape.layers);
+    if (policy->head.shape.slots == 0) {
         return;
     }
     for (uint32_t token = 0; token < tokens; token++) {
-        serve_token(policy, layer * policy->shape.experts,
-                    ids + (size_t)token * policy->shape.per_token, evictions);
+        serve_token(policy, layer * policy->head.shape.experts,
+                    ids + (size_t)token * policy->head.shape.per_token, evictions);
     }
 }
 
@@ -98,7 +82,7 @@ static bool arc_global_resident(const struct policy *policy, policy_key key)
 const struct policy_ops policy_arc_global = {
     .name = "arc-global",
     .open = arc_global_open,
-    .close = arc_global_close,
+    .close = policy_free,
     .batch = arc_global_batch,
     .resident = arc_global_resident,
 };

@@ -33,6 +33,18 @@ void *block_take(struct block *block, size_t count, size_t unit_bytes);
 bool block_alloc(struct block *block, const struct policy_shape *shape);
 void block_free(struct block *block);
 
+/* What every policy with memory begins with. */
+struct policy_head {
+    struct block block;
+    struct policy_shape shape;
+};
+
+/* A zeroed policy of size_bytes whose first member is a policy_head; lay_out takes its arrays and
+ * is called twice. NULL when memory is refused. */
+struct policy *policy_make(size_t size_bytes, const struct policy_shape *shape,
+                           void (*lay_out)(struct policy *policy, uint32_t keys));
+void policy_free(struct policy *policy); /* NULL is fine */
+
 /* Appends; asserts that the caller gave enough room. */
 void policy_evicted(struct policy_evictions *evictions, policy_key key);
 

@@ -32,8 +32,7 @@ struct lar_entry {
 };
 
 struct policy {
-    struct block block;
-    struct policy_shape shape;
+    struct policy_head head;
     float *fast, *slow;       /* per key, as of its latest use */
     uint32_t *last_visit;     /* per key, visit number of its latest use */
     uint32_t *visits;         /* per layer */
@@ -72,8 +71,8 @@ static double decay_at(const struct decay *decay, uint32_t age)
 
 static void lay_out(struct policy *policy, uint32_t keys)
 {
-    struct block *block = &policy->block;
-    uint32_t layers = policy->shape.layers;
+    struct block *block = &policy->head.block;
+    uint32_t layers = policy->head.shape.layers;
     policy->fast = block_take(block, keys, sizeof *policy->fast);
     policy->slow = block_take(block, keys, sizeof *policy->slow);
     policy->last_visit = block_take(block, keys, sizeof *policy->last_visit);
@@ -82,33 +81,17 @@ static void lay_out(struct policy *policy, uint32_t keys)
     policy->heap_count = block_take(block, layers, sizeof *policy->heap_count);
     policy->bonus = block_take(block, (size_t)layers + 1, sizeof *policy->bonus);
     policy->resident = block_take(block, keys, sizeof *policy->resident);
-    policy->member = block_take(block, policy->shape.experts, sizeof *policy->member);
+    policy->member = block_take(block, policy->head.shape.experts, sizeof *policy->member);
     policy->fast_decay = block_take(block, 1, sizeof *policy->fast_decay);
     policy->slow_decay = block_take(block, 1, sizeof *policy->slow_decay);
 }
 
-static void lar_close(struct policy *policy)
-{
-    if (policy != NULL) {
-        block_free(&policy->block);
-        free(policy);
-    }
-}
-
 static struct policy *lar_open(const struct policy_shape *shape)
 {
-    struct policy *policy = calloc(1, sizeof *policy);
+    struct policy *policy = policy_make(sizeof *policy, shape, lay_out);
     if (policy == NULL) {
         return NULL;
     }
-    uint32_t keys = policy_key_count(shape);
-    policy->shape = *shape;
-    lay_out(policy, keys);
-    if (!block_alloc(&policy->block, shape)) {
-        lar_close(policy);
-        return NULL;
-    }
-    lay_out(policy, keys);
     decay_init(policy->fast_decay, FAST_DECAY);
     decay_init(policy->slow_decay, SLOW_DECAY);
     for (uint32_t distance = 1; distance <= shape->layers; distance++) {
@@ -158,14 +141,14 @@ static void sift_down(struct lar_entry *heap, uint32_t count, uint32_t index)
 
 static struct lar_entry *layer_heap(const struct policy *policy, uint32_t layer)
 {
-    return policy->heap + (size_t)layer * policy->shape.experts;
+    return policy->heap + (size_t)layer * policy->head.shape.experts;
 }
 
 /* Removes the members from the heap of the visited layer and renews the sums of the others. */
 static void renew(struct policy *policy, uint32_t layer)
 {
     struct lar_entry *heap = layer_heap(policy, layer);
-    policy_key first = layer * policy->shape.experts;
+    policy_key first = layer * policy->head.shape.experts;
     uint32_t count = 0;
     for (uint32_t i = 0; i < policy->heap_count[layer]; i++) {
         uint32_t expert = heap[i].expert;
@@ -187,7 +170,7 @@ static void renew(struct policy *policy, uint32_t layer)
 static void push(struct policy *policy, uint32_t layer, uint32_t expert)
 {
     struct lar_entry *heap = layer_heap(policy, layer);
-    policy_key key = layer * policy->shape.experts + expert;
+    policy_key key = layer * policy->head.shape.experts + expert;
     struct lar_entry entry = {.sum = sum_of(policy, key, policy->visits[layer]), .expert = expert};
     uint32_t index = policy->heap_count[layer]++;
     while (index > 0 && leaves_before(&entry, &heap[(index - 1) / 2])) {
@@ -202,7 +185,7 @@ static void push(struct policy *policy, uint32_t layer, uint32_t expert)
 /* The layer whose top has the least score while `now` is served; of equals the lowest. */
 static uint32_t victim_layer(const struct policy *policy, uint32_t now)
 {
-    uint32_t layers = policy->shape.layers, best = UINT32_MAX;
+    uint32_t layers = policy->head.shape.layers, best = UINT32_MAX;
     double least = INFINITY;
     for (uint32_t layer = 0; layer < layers; layer++) {
         if (policy->heap_count[layer] == 0) {
@@ -229,7 +212,7 @@ static void evict_least(struct policy *policy, uint32_t now, struct policy_evict
 {
     uint32_t layer = victim_layer(policy, now);
     struct lar_entry *heap = layer_heap(policy, layer);
-    policy_key victim = layer * policy->shape.experts + heap[0].expert;
+    policy_key victim = layer * policy->head.shape.experts + heap[0].expert;
     uint32_t count = --policy->heap_count[layer];
     if (count > 0) {
         heap[0] = heap[count];
@@ -243,11 +226,11 @@ static void evict_least(struct policy *policy, uint32_t now, struct policy_evict
 static void note_members(struct policy *policy, uint32_t layer, const uint16_t *ids, uint32_t kept,
                          struct policy_evictions *evictions)
 {
-    uint32_t k = policy->shape.per_token, visit = ++policy->visits[layer];
+    uint32_t k = policy->head.shape.per_token, visit = ++policy->visits[layer];
     double step = k > 1 ? RANK_SLOPE / (k - 1) : 0;
     for (uint32_t rank = 0; rank < k; rank++) {
-        policy_key key = layer * policy->shape.experts + ids[rank];
-        assert(ids[rank] < policy->shape.experts);
+        policy_key key = layer * policy->head.shape.experts + ids[rank];
+        assert(ids[rank] < policy->head.shape.experts);
         credit(policy, key, visit, 1 - step * rank);
         policy->member[ids[rank]] = true;
         if (rank >= kept && policy->resident[key]) {
@@ -259,16 +242,16 @@ static void note_members(struct policy *policy, uint32_t layer, const uint16_t *
 static void serve_token(struct policy *policy, uint32_t layer, const uint16_t *ids,
                         struct policy_evictions *evictions)
 {
-    uint32_t kept = (uint32_t)min_u64(policy->shape.per_token, policy->shape.slots);
+    uint32_t kept = (uint32_t)min_u64(policy->head.shape.per_token, policy->head.shape.slots);
     note_members(policy, layer, ids, kept, evictions);
     renew(policy, layer);
-    while ((uint64_t)policy->resident_count + kept > policy->shape.slots) {
+    while ((uint64_t)policy->resident_count + kept > policy->head.shape.slots) {
         evict_least(policy, layer, evictions);
     }
     for (uint32_t rank = 0; rank < kept; rank++) {
         push(policy, layer, ids[rank]);
     }
-    for (uint32_t rank = 0; rank < policy->shape.per_token; rank++) {
+    for (uint32_t rank = 0; rank < policy->head.shape.per_token; rank++) {
         policy->member[ids[rank]] = false;
     }
 }
@@ -276,12 +259,12 @@ static void serve_token(struct policy *policy, uint32_t layer, const uint16_t *i
 static void lar_batch(struct policy *policy, uint32_t layer, const uint16_t *ids, uint32_t tokens,
                       struct policy_evictions *evictions)
 {
-    assert(layer < policy->shape.layers);
-    if (policy->shape.slots == 0) {
+    assert(layer < policy->head.shape.layers);
+    if (policy->head.shape.slots == 0) {
         return;
     }
     for (uint32_t token = 0; token < tokens; token++) {
-        serve_token(policy, layer, ids + (size_t)token * policy->shape.per_token, evictions);
+        serve_token(policy, layer, ids + (size_t)token * policy->head.shape.per_token, evictions);
     }
 }
 
@@ -293,7 +276,7 @@ static bool lar_resident(const struct policy *policy, policy_key key)
 const struct policy_ops policy_lar = {
     .name = "lar",
     .open = lar_open,
-    .close = lar_close,
+    .close = policy_free,
     .batch = lar_batch,
     .resident = lar_resident,
 };

@@ -6,8 +6,7 @@
 #include "cache/cache_priv.h"
 
 struct policy {
-    struct block block;
-    struct policy_shape shape;
+    struct policy_head head;
     uint32_t *uses;      /* per key, of the whole run */
     uint64_t *last_use;  /* per key, the clock of its latest request */
     uint32_t *heap;      /* keys of the residents, except members while a token is served */
@@ -18,36 +17,16 @@ struct policy {
 
 static void lay_out(struct policy *policy, uint32_t keys)
 {
-    struct block *block = &policy->block;
+    struct block *block = &policy->head.block;
     policy->uses = block_take(block, keys, sizeof *policy->uses);
     policy->last_use = block_take(block, keys, sizeof *policy->last_use);
     policy->heap = block_take(block, keys, sizeof *policy->heap);
     policy->place = block_take(block, keys, sizeof *policy->place);
 }
 
-static void lfu_close(struct policy *policy)
-{
-    if (policy != NULL) {
-        block_free(&policy->block);
-        free(policy);
-    }
-}
-
 static struct policy *lfu_open(const struct policy_shape *shape)
 {
-    struct policy *policy = calloc(1, sizeof *policy);
-    if (policy == NULL) {
-        return NULL;
-    }
-    uint32_t keys = policy_key_count(shape);
-    policy->shape = *shape;
-    lay_out(policy, keys);
-    if (!block_alloc(&policy->block, shape)) {
-        lfu_close(policy);
-        return NULL;
-    }
-    lay_out(policy, keys);
-    return policy;
+    return policy_make(sizeof(struct policy), shape, lay_out);
 }
 
 static bool leaves_before(const struct policy *policy, policy_key a, policy_key b)
@@ -112,10 +91,10 @@ static void heap_remove(struct policy *policy, policy_key key)
 static void serve_token(struct policy *policy, policy_key first, const uint16_t *ids,
                         struct policy_evictions *evictions)
 {
-    uint32_t kept = (uint32_t)min_u64(policy->shape.per_token, policy->shape.slots);
-    for (uint32_t rank = 0; rank < policy->shape.per_token; rank++) {
+    uint32_t kept = (uint32_t)min_u64(policy->head.shape.per_token, policy->head.shape.slots);
+    for (uint32_t rank = 0; rank < policy->head.shape.per_token; rank++) {
         policy_key key = first + ids[rank];
-        assert(ids[rank] < policy->shape.experts);
+        assert(ids[rank] < policy->head.shape.experts);
         if (policy->place[key] != 0) {
             heap_remove(policy, key);
             if (rank >= kept) {
@@ -125,7 +104,7 @@ static void serve_token(struct policy *policy, policy_key first, const uint16_t 
         policy->uses[key]++;
         policy->last_use[key] = ++policy->clock;
     }
-    while ((uint64_t)policy->heap_count + kept > policy->shape.slots) {
+    while ((uint64_t)policy->heap_count + kept > policy->head.shape.slots) {
         policy_key victim = policy->heap[0];
         heap_remove(policy, victim);
         policy_evicted(evictions, victim);
@@ -138,13 +117,13 @@ static void serve_token(struct policy *policy, policy_key first, const uint16_t 
 static void lfu_batch(struct policy *policy, uint32_t layer, const uint16_t *ids, uint32_t tokens,
                       struct policy_evictions *evictions)
 {
-    assert(layer < policy->shape.layers);
-    if (policy->shape.slots == 0) {
+    assert(layer < policy->head.shape.layers);
+    if (policy->head.shape.slots == 0) {
         return;
     }
     for (uint32_t token = 0; token < tokens; token++) {
-        serve_token(policy, layer * policy->shape.experts,
-                    ids + (size_t)token * policy->shape.per_token, evictions);
+        serve_token(policy, layer * policy->head.shape.experts,
+                    ids + (size_t)token * policy->head.shape.per_token, evictions);
     }
 }
 
@@ -156,7 +135,7 @@ static bool lfu_resident(const struct policy *policy, policy_key key)
 const struct policy_ops policy_lfu = {
     .name = "lfu",
     .open = lfu_open,
-    .close = lfu_close,
+    .close = policy_free,
     .batch = lfu_batch,
     .resident = lfu_resident,
 };

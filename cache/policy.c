@@ -58,6 +58,33 @@ void block_free(struct block *block)
     *block = (struct block){0};
 }
 
+struct policy *policy_make(size_t size_bytes, const struct policy_shape *shape,
+                           void (*lay_out)(struct policy *policy, uint32_t keys))
+{
+    uint32_t keys = policy_key_count(shape);
+    struct policy_head *head = calloc(1, size_bytes);
+    if (head == NULL) {
+        return NULL;
+    }
+    struct policy *policy = (struct policy *)(void *)head;
+    head->shape = *shape;
+    lay_out(policy, keys);
+    if (!block_alloc(&head->block, shape)) {
+        policy_free(policy);
+        return NULL;
+    }
+    lay_out(policy, keys);
+    return policy;
+}
+
+void policy_free(struct policy *policy)
+{
+    if (policy != NULL) {
+        block_free(&((struct policy_head *)(void *)policy)->block);
+        free(policy);
+    }
+}
+
 void policy_evicted(struct policy_evictions *evictions, policy_key key)
 {
     assert(evictions->count < evictions->capacity);
