@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cli/signals.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@ static void (*end_handler)(void);
 
 static void on_signal(int number)
 {
+    int saved = errno; /* the interrupted code may be about to read it */
     if (caught == 0) {
         caught = number;
         if (first_handler != NULL) {
@@ -23,6 +25,7 @@ static void on_signal(int number)
         (void)!write(STDERR_FILENO, "\n", 1);
         _exit(128 + number);
     }
+    errno = saved;
 }
 
 void signals_catch(void (*on_first)(void), void (*on_end)(void))
