@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring run: prompt ids in, greedy ids out. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ static const struct command command = {
     "Runs MODEL, a checkpoint folder, on a prompt of token ids and prints the ids it makes.",
     rows, countof(rows), 1, 1};
 
-static struct engine *running; /* for the signal handler only */
+static _Atomic(struct engine *) running; /* for the signal handler, on any thread */
 
 /* Inside the handler: only what is safe there. */
 static void on_signal(void)

@@ -2,6 +2,7 @@
 #include "core/cli/output.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,14 +12,14 @@
 
 #define TEMPORARIES_MAX 8
 
-/* Names of files being written; read by a signal handler. */
-static char *volatile temporaries[TEMPORARIES_MAX];
+/* Names of files being written; read by a signal handler, on any thread. */
+static _Atomic(char *) temporaries[TEMPORARIES_MAX];
 
 static void remember(char *temporary)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
-        if (temporaries[i] == NULL) {
-            temporaries[i] = temporary;
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&temporaries[i], &none, temporary)) {
             return;
         }
     }
@@ -27,8 +28,8 @@ static void remember(char *temporary)
 static void forget(const char *temporary)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
-        if (temporaries[i] == temporary) {
-            temporaries[i] = NULL;
+        if (atomic_load(&temporaries[i]) == temporary) {
+            atomic_store(&temporaries[i], NULL);
         }
     }
 }
@@ -36,8 +37,9 @@ static void forget(const char *temporary)
 void output_remove_temporaries(void)
 {
     for (int i = 0; i < TEMPORARIES_MAX; i++) {
-        if (temporaries[i] != NULL) {
-            unlink(temporaries[i]);
+        const char *temporary = atomic_load(&temporaries[i]);
+        if (temporary != NULL) {
+            unlink(temporary);
         }
     }
 }

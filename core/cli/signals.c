@@ -3,24 +3,28 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t caught;
-static void (*first_handler)(void);
-static void (*end_handler)(void);
+/* A signal may run its handler on any thread: what handlers share is atomic. */
+static _Atomic int caught;
+static void (*_Atomic first_handler)(void);
+static void (*_Atomic end_handler)(void);
 
 static void on_signal(int number)
 {
     int saved = errno; /* the interrupted code may be about to read it */
-    if (caught == 0) {
-        caught = number;
-        if (first_handler != NULL) {
-            first_handler();
+    int none = 0;
+    if (atomic_compare_exchange_strong(&caught, &none, number)) {
+        void (*first)(void) = atomic_load(&first_handler);
+        if (first != NULL) {
+            first();
         }
     } else if (number != SIGPIPE) {
-        if (end_handler != NULL) {
-            end_handler();
+        void (*end)(void) = atomic_load(&end_handler);
+        if (end != NULL) {
+            end();
         }
         (void)!write(STDERR_FILENO, "\n", 1);
         _exit(128 + number);
@@ -32,8 +36,8 @@ void signals_catch(void (*on_first)(void), void (*on_end)(void))
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    first_handler = on_first;
-    end_handler = on_end;
+    atomic_store(&first_handler, on_first);
+    atomic_store(&end_handler, on_end);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGPIPE, &action, NULL);
@@ -41,5 +45,5 @@ void signals_catch(void (*on_first)(void), void (*on_end)(void))
 
 int signals_caught(void)
 {
-    return caught;
+    return atomic_load(&caught);
 }
