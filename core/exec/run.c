@@ -90,7 +90,9 @@ static void activate(struct engine *e, uint32_t index)
     const struct plan_step *step = &e->plan->steps[index];
     uint32_t ready = 0;
     if (step->kind == STEP_EXPERTS) {
-        for (uint32_t i = 0; i < e->batch.count; i++) {
+        /* Read once: after the last push other threads may run on to the next layer's batch. */
+        uint32_t count = e->batch.count;
+        for (uint32_t i = 0; i < count; i++) {
             if (atomic_fetch_sub(&e->batch.run[i].pending, 1) == 1) {
                 push(e, task_make(TASK_EXPERT, index, i));
                 ready++;
