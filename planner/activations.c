@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "planner/activations.h"
 
+/* Recurrent matrix and convolution history of one head. */
+static uint64_t kda_head_floats(const struct model_config *c)
+{
+    return (uint64_t)c->kda_dim * c->kda_dim + 3 * (uint64_t)(c->conv_taps - 1) * c->kda_dim;
+}
+
 static void set_widths(const struct model_config *c, struct activations *a)
 {
     uint64_t kda = config_kda_width(c);
@@ -45,7 +51,7 @@ void activations_layout(const struct model_config *c, uint32_t chunk, struct act
     out->size_bytes = end;
 }
 
-void scratch_layout(const struct model_config *c, uint32_t chunk, uint32_t context,
+void scratch_layout(const struct model_config *c, uint32_t chunk, uint32_t context, bool drafts,
                     struct scratch *out)
 {
     const uint64_t line = 16; /* floats of a cache line */
@@ -67,18 +73,33 @@ void scratch_layout(const struct model_config *c, uint32_t chunk, uint32_t conte
     at += align_up((uint64_t)out->expert_tokens * c->latent, line);
     out->kda = at;
     at += align_up((uint64_t)8 * c->kda_dim, line);
+    out->kda_trial = at;
+    at += drafts ? align_up(kda_head_floats(c), line) : 0;
     out->size_bytes = at * sizeof(float);
 }
 
-uint64_t state_bytes(const struct model_config *c)
+static uint64_t kda_layers(const struct model_config *c)
 {
-    uint64_t per_layer = (uint64_t)c->kda_heads * c->kda_dim * c->kda_dim +
-                         3 * (uint64_t)(c->conv_taps - 1) * config_kda_width(c);
     uint64_t layers = 0;
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         layers += !c->is_mla[layer];
     }
-    return layers * per_layer * sizeof(float);
+    return layers;
+}
+
+uint64_t state_bytes(const struct model_config *c)
+{
+    return kda_layers(c) * c->kda_heads * kda_head_floats(c) * sizeof(float);
+}
+
+uint64_t draft_layer_floats(const struct model_config *c)
+{
+    return align_up(4 * config_kda_width(c) + c->kda_heads, 16);
+}
+
+uint64_t draft_bytes(const struct model_config *c)
+{
+    return kda_layers(c) * draft_layer_floats(c) * sizeof(float);
 }
 
 uint64_t kv_bytes(const struct model_config *c, uint32_t context)

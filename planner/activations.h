@@ -65,15 +65,22 @@ void activations_layout(const struct model_config *c, uint32_t chunk, struct act
 /* Scratch of one worker: attention scores over the context, expert hidden rows. Floats. */
 struct scratch {
     uint64_t scores, absorbed, context, hidden_gate, hidden_up, gather, result, kda;
+    uint64_t kda_trial;     /* a head's state while drafted tokens try it; only with drafts */
     uint64_t size_bytes;
     uint32_t expert_tokens; /* tokens of an expert computed together */
 };
 
-void scratch_layout(const struct model_config *c, uint32_t chunk, uint32_t context,
+void scratch_layout(const struct model_config *c, uint32_t chunk, uint32_t context, bool drafts,
                     struct scratch *out);
 
-/* Recurrent state of all KDA layers, and latent cache of all MLA layers for a context. */
+/* Of one sequence: recurrent state of all KDA layers, and latent cache of all MLA layers for a
+ * context. */
 uint64_t state_bytes(const struct model_config *c);
 uint64_t kv_bytes(const struct model_config *c, uint32_t context);
+
+/* What a drafted token leaves behind until it is accepted, in floats per KDA layer: the inputs of
+ * the three convolutions and alpha [kda width] each, beta [kda_heads]. */
+uint64_t draft_layer_floats(const struct model_config *c);
+uint64_t draft_bytes(const struct model_config *c);
 
 #endif

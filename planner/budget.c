@@ -9,8 +9,8 @@
 
 static uint64_t fixed_bytes(const struct plan_account *a)
 {
-    return a->reserve + a->index + a->schedule + a->small + a->state + a->kv + a->activations +
-           a->scratch + a->rows + a->cache_heap;
+    return a->reserve + a->index + a->schedule + a->small + a->state + a->kv + a->drafts +
+           a->activations + a->scratch + a->rows + a->cache_heap;
 }
 
 static uint64_t small_tensor_bytes(const struct model *model)
@@ -82,16 +82,17 @@ static void account_fixed(const struct model *model, struct plan *plan, uint32_t
     struct plan_account *a = &plan->account;
     plan->chunk = chunk;
     activations_layout(c, chunk, &plan->activations);
-    scratch_layout(c, chunk, r->context, &plan->scratch);
+    scratch_layout(c, chunk, r->context, r->drafts > 0, &plan->scratch);
     plan->row_window_bytes = align_up(c->hidden * dtype_bytes(DTYPE_BF16), PAGE_BYTES) + PAGE_BYTES;
     a->reserve = r->reserve_bytes;
     a->index = r->index_bytes;
     a->schedule = walk_bytes(plan);
     a->small = small_tensor_bytes(model);
-    a->state = state_bytes(c);
-    a->kv = kv_bytes(c, r->context);
-    a->activations = plan->activations.size_bytes + (uint64_t)c->vocab * sizeof(float) +
-                     (uint64_t)c->hidden * sizeof(float);
+    a->state = state_bytes(c) * r->sequences;
+    a->kv = kv_bytes(c, r->context) * r->sequences;
+    a->drafts = draft_bytes(c) * r->drafts;
+    a->activations = plan->activations.size_bytes +
+                     ((uint64_t)c->vocab + c->hidden) * sizeof(float) * r->head_rows;
     a->scratch = plan->scratch.size_bytes * r->workers;
     a->rows = plan->row_window_bytes * chunk;
     a->cache_heap = r->cache_base_bytes;
@@ -217,12 +218,13 @@ static int refuse_fit(const struct plan *plan, uint64_t needed, const char *cure
  * sized by the chunk. */
 static uint32_t choose_chunk(const struct model *model, struct plan *plan, uint64_t least)
 {
+    uint32_t least_tokens = plan->request.tokens_min;
     uint32_t chunk = 1;
     while (chunk < PLAN_CHUNK_AUTO_MAX && chunk < plan->request.prompt_tokens) {
         chunk *= 2;
     }
     chunk = (uint32_t)min_u64(chunk, plan->request.prompt_tokens);
-    for (; chunk > 1; chunk = (chunk + 1) / 2) {
+    for (; chunk > least_tokens; chunk = (chunk + 1) / 2) {
         account_fixed(model, plan, chunk);
         uint64_t fixed = fixed_bytes(&plan->account);
         uint64_t flexible = plan->account.activations + plan->account.scratch + plan->account.rows;
@@ -231,7 +233,7 @@ static uint32_t choose_chunk(const struct model *model, struct plan *plan, uint6
             break;
         }
     }
-    return chunk > 0 ? chunk : 1;
+    return chunk > least_tokens ? chunk : least_tokens;
 }
 
 static uint64_t explicit_pins(const struct plan *plan, uint64_t trunk, bool *given)
@@ -275,13 +277,14 @@ static void place_demand(const struct model *model, struct plan *plan, uint64_t 
     d->least_bytes = min_u64(plan->tile_window_max, streamed_bytes(plan)) + plan->slot_bytes;
 }
 
-/* Fixes the chunk and the floor, which with `auto` is that of single tokens. */
+/* Fixes the chunk and the floor, which with `auto` is that of the smallest pass. */
 static int fix_chunk(const struct model *model, struct plan *plan, const struct demand *d)
 {
     const struct plan_request *r = &plan->request;
     bool automatic = r->chunk == PLAN_AUTO;
     uint64_t rest = d->taken_bytes + d->least_bytes;
-    uint32_t chunk = automatic ? 1 : (uint32_t)min_u64(r->chunk, r->prompt_tokens);
+    uint64_t asked = automatic ? 1 : min_u64(r->chunk, r->prompt_tokens);
+    uint32_t chunk = (uint32_t)max_u64(asked, r->tokens_min);
     account_fixed(model, plan, chunk);
     plan->floor_bytes = fixed_bytes(&plan->account) + rest;
     if (plan->floor_bytes > r->ram_bytes) {
@@ -289,7 +292,7 @@ static int fix_chunk(const struct model *model, struct plan *plan, const struct 
         snprintf(cure, sizeof cure, "give --ram %lluM%s%s",
                  (unsigned long long)div_ceil(plan->floor_bytes, MIB),
                  d->taken_bytes > 0 ? ", or less --pin and --expert-slots" : "",
-                 chunk > 1 ? ", or a smaller --chunk" : "");
+                 !automatic && chunk > r->tokens_min ? ", or a smaller --chunk" : "");
         return refuse_fit(plan, plan->floor_bytes, cure);
     }
     if (automatic) {

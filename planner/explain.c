@@ -23,6 +23,7 @@ static const struct account_row account_rows[] = {
     {"cache_heap", "policy and lists of the cache", offsetof(struct plan_account, cache_heap)},
     {"state", "recurrent state", offsetof(struct plan_account, state)},
     {"kv", "latent cache of the context", offsetof(struct plan_account, kv)},
+    {"drafts", "what drafted tokens leave until accepted", offsetof(struct plan_account, drafts)},
     {"small", "norms, taps, biases", offsetof(struct plan_account, small)},
     {"index", "where tensors lie", offsetof(struct plan_account, index)},
     {"schedule", "steps and tiles", offsetof(struct plan_account, schedule)},

@@ -66,6 +66,9 @@ int plan_build(const struct model *model, const struct plan_request *request, st
         return err_set(ERR_MEMORY, "no memory for a plan");
     }
     plan->request = *request;
+    plan->request.sequences = plan->request.sequences > 0 ? plan->request.sequences : 1;
+    plan->request.head_rows = plan->request.head_rows > 0 ? plan->request.head_rows : 1;
+    plan->request.tokens_min = plan->request.tokens_min > 0 ? plan->request.tokens_min : 1;
     int rc = walk_build(model, plan);
     if (rc == 0) {
         rc = budget_split(model, plan);

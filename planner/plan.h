@@ -70,7 +70,11 @@ struct plan_request {
     uint64_t expert_slots;     /* beyond the working ones; or PLAN_AUTO, PLAN_ALL */
     uint32_t context;          /* positions */
     uint64_t chunk;            /* tokens per prompt pass, or PLAN_AUTO */
-    uint32_t prompt_tokens;    /* chunk auto is never larger */
+    uint32_t prompt_tokens;    /* chunk auto is never larger, but for tokens_min */
+    uint32_t tokens_min;       /* a pass must have room for these; this and the next two: 0 is 1 */
+    uint32_t sequences;        /* states kept side by side */
+    uint32_t head_rows;        /* tokens of a pass that may want logits */
+    uint32_t drafts;           /* tokens a pass may try without keeping them */
     uint64_t index_bytes;      /* what the open model keeps */
     uint64_t cache_base_bytes; /* heap of the cache without slots */
     uint64_t cache_slot_bytes; /* heap of the cache per slot */
@@ -80,7 +84,7 @@ struct plan_request {
 
 /* Everything that will be resident, in bytes. */
 struct plan_account {
-    uint64_t reserve, index, schedule, small, state, kv, activations, scratch, rows, ring,
+    uint64_t reserve, index, schedule, small, state, kv, drafts, activations, scratch, rows, ring,
         working, cached, cache_heap, pins;
     uint64_t total;
 };

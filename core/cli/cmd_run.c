@@ -14,12 +14,15 @@
 #include "core/cli/progress.h"
 #include "core/cli/report.h"
 #include "core/cli/signals.h"
+#include "core/exec/draft.h"
 
 struct run_cli {
     struct engine_cli engine;
     const char *ids, *stop, *json, *dump_logits;
-    uint64_t gen;
+    uint64_t gen, draft, draft_tokens;
 };
+
+enum { DRAFT_NONE, DRAFT_NGRAM, DRAFT_NGRAM_FIXED };
 
 static const struct option_row rows[] = {
     {"ids", OPTION_TEXT, offsetof(struct run_cli, ids), NULL, 0, 0, NULL, "LIST",
@@ -28,6 +31,11 @@ static const struct option_row rows[] = {
      "tokens to make; end ids are ignored unless --stop names them"},
     {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
      "ids that end the run once made"},
+    {"draft", OPTION_CHOICE, offsetof(struct run_cli, draft), "none", 0, 0,
+     "none|ngram|ngram-fixed", NULL, "try tokens that followed the same ones before: as many as "
+     "pay, or --draft-tokens every time; never changes output"},
+    {"draft-tokens", OPTION_COUNT, offsetof(struct run_cli, draft_tokens), "4", 1,
+     DRAFT_TOKENS_MAX, NULL, "N", "most tokens to draft for a pass"},
     {"json", OPTION_TEXT, offsetof(struct run_cli, json), NULL, 0, 0, NULL, "FILE|-",
      "write the report; with - it replaces the ids on standard output"},
     {"dump-logits", OPTION_TEXT, offsetof(struct run_cli, dump_logits), NULL, 0, 0, NULL, "FILE",
@@ -170,6 +178,8 @@ static int prepare(struct run *run, const struct run_cli *cli)
     run->request.ids = run->ids;
     run->request.stop = run->stop;
     run->request.gen = (uint32_t)cli->gen;
+    run->request.drafts = cli->draft != DRAFT_NONE ? (uint32_t)cli->draft_tokens : 0;
+    run->request.drafts_fixed = cli->draft == DRAFT_NGRAM_FIXED;
     run->request.on_logits = on_logits;
     run->request.on_token = on_token;
     run->request.ctx = run;
@@ -192,6 +202,7 @@ static int open_and_run(struct run *run, const char *model)
     struct engine_options options;
     uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
     TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
+    options.drafts = run->request.drafts;
     progress_begin(&run->progress, "opening", cli->engine.quiet);
     progress_show(&run->progress, 0, 0, model);
     struct engine *e = NULL;

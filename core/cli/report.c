@@ -59,6 +59,16 @@ static void add_cache(cJSON *root, const struct run_report *r)
     number(cache, "evictions", r->stats.cache_evictions);
 }
 
+static void add_drafts(cJSON *root, const struct run_report *r)
+{
+    const struct generate_result *g = r->result;
+    cJSON *drafts = cJSON_AddObjectToObject(root, "drafts");
+    number(drafts, "tokens_max", r->request->drafts);
+    number(drafts, "steps", g->steps);
+    number(drafts, "drafted", g->drafted);
+    number(drafts, "accepted", g->accepted);
+}
+
 static void add_times(cJSON *root, const struct run_report *r)
 {
     const struct generate_result *g = r->result;
@@ -123,6 +133,7 @@ cJSON *report_json(const struct run_report *r)
         cJSON_AddStringToObject(root, "error", r->error);
     }
     number(root, "passes", r->stats.passes);
+    add_drafts(root, r);
     add_reads(root, r);
     add_cache(root, r);
     add_times(root, r);
@@ -174,5 +185,10 @@ void report_print(const struct run_report *r)
         fprintf(stderr, "k3ring: first token %.3f s, then %.3f s per token\n",
                 (double)r->result->first_ns / 1e9,
                 (double)r->result->rest_ns / 1e9 / (r->result->count - 1));
+    }
+    if (r->request->drafts > 0 && r->result->steps > 0) {
+        const struct generate_result *g = r->result;
+        fprintf(stderr, "k3ring: drafts: %u of %u tokens kept, %.2f tokens per pass\n",
+                g->accepted, g->drafted, (double)(g->steps + g->accepted) / g->steps);
     }
 }

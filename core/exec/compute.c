@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a task to a kernel call: matrix tiles, and the steps between layers. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/exec/exec_priv.h"
@@ -80,10 +79,12 @@ void compute_tile(struct engine *e, struct worker *w, uint32_t index)
     if (step->kind == STEP_HEAD) {
         m.x = e->head_x;
         m.y = e->logits + tile->row_first;
-        m.tokens = 1;
+        m.tokens = e->logits_count;
         m.x_stride = m.cols;
         m.y_stride = config_of(e)->vocab;
-        e->kernels->bf16(&m);
+        if (m.tokens > 0) {
+            e->kernels->bf16(&m);
+        }
         return;
     }
     struct route route = route_of(e, step);
@@ -156,7 +157,7 @@ void compute_embed(struct engine *e, uint32_t token)
 {
     const struct tensor_ref *embed = model_tensor(e->model, TENSOR_MODEL_LEVEL, T_EMBED);
     uint64_t row_bytes = embed->cols * dtype_bytes(embed->dtype);
-    uint64_t skip = (embed->offset_bytes + e->ids[token] * row_bytes) % PAGE_BYTES;
+    uint64_t skip = (embed->offset_bytes + e->token[token].id * row_bytes) % PAGE_BYTES;
     const unsigned char *row = slab_rows(e->slab) + token * e->plan->row_window_bytes + skip;
     float *prefix = buffer(e, B_PREFIX, token);
     for (uint32_t i = 0; i < embed->cols; i++) {
@@ -177,11 +178,7 @@ static void close_layer(struct engine *e, uint32_t layer, uint32_t token)
     e->kernels->add(prefix, prefix, out, c->hidden);
     float largest = e->kernels->max_abs(prefix, c->hidden);
     if (!isfinite(largest)) {
-        char text[192];
-        snprintf(text, sizeof text, "the residual is not finite after layer %u (position %u): "
-                 "the weights of this layer or the ones before hold NaN, Inf or huge values",
-                 layer, e->position + token);
-        engine_fail(e, ERR_NUMERIC, text);
+        engine_token_fault(e, token, FAULT_RESIDUAL, layer);
     }
     if (token + 1 == e->tokens) {
         e->layer_max[layer] = largest;
@@ -242,9 +239,12 @@ void compute_head_in(struct engine *e, uint32_t token)
 {
     const struct model_config *c = config_of(e);
     close_layer(e, c->layers - 1, token);
-    if (e->head && token + 1 == e->tokens) {
-        uint32_t snapshots = (uint32_t)div_ceil(c->layers, c->attnres_block);
-        mix(e, token, snapshots, e->final_fold, e->head_x);
-        e->kernels->rmsnorm(e->head_x, e->head_x, e->final_norm, c->hidden, c->rms_eps);
+    for (uint32_t row = 0; row < e->logits_count; row++) {
+        if (e->logits_of[row] == token) {
+            float *x = e->head_x + (size_t)row * c->hidden;
+            uint32_t snapshots = (uint32_t)div_ceil(c->layers, c->attnres_block);
+            mix(e, token, snapshots, e->final_fold, x);
+            e->kernels->rmsnorm(x, x, e->final_norm, c->hidden, c->rms_eps);
+        }
     }
 }

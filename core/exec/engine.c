@@ -83,12 +83,18 @@ static uint32_t worker_count(const struct engine_options *o)
     return o->threads > 0 ? o->threads : memory_processors();
 }
 
+/* A token of each sequence, and the drafts. */
+static uint32_t tokens_min(const struct engine_options *o)
+{
+    return (o->sequences > 0 ? o->sequences : 1) + o->drafts;
+}
+
 static int make_plan(const struct engine_options *o, const struct model *model,
                      struct plan **plan)
 {
     const struct model_config *c = &model->config;
     uint64_t most = o->chunk == PLAN_AUTO ? PLAN_CHUNK_AUTO_MAX : o->chunk;
-    uint32_t chunk = (uint32_t)min_u64(most, o->prompt_tokens);
+    uint32_t chunk = (uint32_t)max_u64(min_u64(most, o->prompt_tokens), tokens_min(o));
     struct policy_shape none = shape_of(c, 0);
     struct policy_shape all = shape_of(c, none.layers * c->experts);
     uint64_t base = none.layers > 0 ? cache_bytes(&none, chunk) : 0;
@@ -105,6 +111,10 @@ static int make_plan(const struct engine_options *o, const struct model *model,
         .context = o->context,
         .chunk = o->chunk,
         .prompt_tokens = o->prompt_tokens,
+        .tokens_min = tokens_min(o),
+        .sequences = o->sequences,
+        .head_rows = tokens_min(o),
+        .drafts = o->drafts,
         .index_bytes = model_resident_bytes(model),
         .cache_base_bytes = base,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
@@ -181,9 +191,12 @@ static int open_memory(struct engine *e)
     uint32_t k = c->experts_per_token;
     uint64_t uses = (uint64_t)p->chunk * k;
     e->arena = aligned_alloc(64, align_up(p->activations.size_bytes, 64));
-    e->head_x = malloc(c->hidden * sizeof(float));
-    e->logits = malloc(c->vocab * sizeof(float));
-    e->ids = malloc(p->chunk * sizeof *e->ids);
+    uint32_t rows = p->request.head_rows;
+    e->head_x = malloc((size_t)rows * c->hidden * sizeof(float));
+    e->logits = malloc((size_t)rows * c->vocab * sizeof(float));
+    e->token = calloc(p->chunk, sizeof *e->token);
+    e->fault = calloc(p->chunk, sizeof *e->fault);
+    e->logits_of = calloc(rows, sizeof *e->logits_of);
     e->route_ids = malloc(uses * sizeof *e->route_ids);
     e->layer_max = calloc(c->layers, sizeof(float));
     e->trace_ids = calloc((size_t)c->layers * k, sizeof *e->trace_ids);
@@ -191,9 +204,10 @@ static int open_memory(struct engine *e)
     e->batch.run = calloc(min_u64(c->experts, uses), sizeof *e->batch.run);
     e->batch.use = calloc(uses, sizeof *e->batch.use);
     e->batch.use_at = calloc(c->experts, sizeof *e->batch.use_at);
-    if (e->arena == NULL || e->head_x == NULL || e->logits == NULL || e->ids == NULL ||
-        e->route_ids == NULL || e->layer_max == NULL || e->trace_ids == NULL ||
-        e->trace_weights == NULL || e->batch.run == NULL || e->batch.use == NULL ||
+    if (e->arena == NULL || e->head_x == NULL || e->logits == NULL || e->token == NULL ||
+        e->fault == NULL || e->logits_of == NULL || e->route_ids == NULL ||
+        e->layer_max == NULL || e->trace_ids == NULL || e->trace_weights == NULL ||
+        e->batch.run == NULL || e->batch.use == NULL ||
         e->batch.use_at == NULL) {
         return err_set(ERR_MEMORY, "no memory for activations");
     }
@@ -339,7 +353,9 @@ void engine_close(struct engine *e)
     free(e->arena);
     free(e->head_x);
     free(e->logits);
-    free(e->ids);
+    free(e->token);
+    free(e->fault);
+    free(e->logits_of);
     free(e->route_ids);
     free(e->layer_max);
     free(e->trace_ids);

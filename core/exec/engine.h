@@ -2,13 +2,15 @@
 #ifndef EXEC_ENGINE_H
 #define EXEC_ENGINE_H
 
-/* The engine: an open model, a plan in force, a ring with its I/O thread, workers, and the state
- * of one sequence. The only place where a slot meets a read and a read meets a kernel.
+/* The engine: an open model, a plan in force, a ring with its I/O thread, workers, and the states
+ * of one or more sequences. The only place where a slot meets a read and a read meets a kernel.
  *
- * Use: engine_open, then for each sequence engine_begin, engine_pass as often as announced,
- * engine_end; then engine_close. All calls come from one thread. Tokens depend on weights and
- * ids alone; every option here changes time and memory, never a bit of the output. */
+ * One sequence: engine_open, then for each engine_begin, engine_pass as often as announced,
+ * engine_end; then engine_close. Several, or drafted tokens: engine_start, engine_run for every
+ * pass, engine_end. All calls come from one thread. Tokens depend on weights and ids alone; every
+ * option here changes time and memory, never a bit of the output. */
 
+#include "core/base/err.h"
 #include "core/base/isa.h"
 #include "io/io.h"
 #include "io/probe.h"
@@ -34,6 +36,8 @@ struct engine_options {
     uint64_t expert_slots;    /* or PLAN_AUTO, PLAN_ALL */
     uint64_t tile_bytes;      /* or PLAN_AUTO */
     uint32_t prompt_tokens;   /* of the longest prompt to come */
+    uint32_t sequences;       /* states side by side; 0 is 1 */
+    uint32_t drafts;          /* most drafted tokens of a pass */
     void (*note)(const char *line);  /* talk that is not an error; may be NULL */
 };
 
@@ -100,6 +104,51 @@ int engine_check_ids(const struct engine *e, const char *what, const uint32_t *i
 /* Runs one pass over count tokens (<= chunk). *logits ([vocab], valid until the next pass) is set
  * when this is the last prompt pass or a later one, else NULL. */
 int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const float **logits);
+
+/* A token of a pass. Tokens of a sequence follow each other, positions ascending by one. */
+struct engine_token {
+    uint32_t id, position;
+    uint32_t sequence; /* < sequences */
+    bool draft;        /* tried: leaves the state as it was until engine_accept */
+};
+
+/* One pass. Drafted tokens are the last ones, of one sequence, after a token that is none. */
+struct engine_work {
+    const struct engine_token *token;
+    uint32_t count;            /* 1..chunk of the plan */
+    const uint32_t *logits_of; /* indices into token, ascending */
+    uint32_t logits_count;     /* <= sequences + drafts; needs head */
+    bool head;                 /* lm_head passes by; what the pass before announced as next_head */
+    uint32_t later;            /* passes that may still follow: their weights are read ahead */
+    bool next_head;            /* of the one right after */
+    bool isolate;              /* a non-finite value ends its sequence only: engine_fault */
+};
+
+/* How much reading to expect, for progress. */
+struct engine_forecast {
+    uint32_t prompt_passes, steps;  /* passes of the prompt, passes after it */
+    uint32_t prompt_tokens, step_tokens; /* tokens of a pass of each kind */
+};
+
+/* Begins work on any sequences. Nothing is read before the first engine_run. */
+int engine_start(struct engine *e, const struct engine_forecast *forecast);
+/* Clears the state of a sequence, whose next token then has position 0. */
+void engine_clear(struct engine *e, uint32_t sequence);
+/* Runs a pass. ERR_STOPPED when interrupted before it. Not for use between engine_begin and
+ * engine_end. */
+int engine_run(struct engine *e, const struct engine_work *work);
+/* Logits [vocab] of the row-th entry of the last pass's logits_of; valid until the next pass. */
+const float *engine_logits(const struct engine *e, uint32_t row);
+/* Keeps the first count drafted tokens of the last pass, as if they had not been drafted. Of use
+ * before the next pass, whose first token follows them. */
+void engine_accept(struct engine *e, uint32_t count);
+/* True when a value of this token of the last pass was not finite: text says where. Only drafted
+ * and isolated tokens; others have failed the pass. */
+bool engine_fault(const struct engine *e, uint32_t token, char text[ERR_MESSAGE_BYTES]);
+
+/* A pass after the prompt over ids[0], then count - 1 drafted ids (<= drafts). Row
+ * i of engine_logits is what follows ids[i]. Then engine_accept. */
+int engine_try(struct engine *e, const uint32_t *ids, uint32_t count);
 
 /* Ends the sequence, also before all announced passes were made: drains reads in flight.
  * ERR_IO when a file was written to or cut since it was opened: its tokens cannot be trusted. */

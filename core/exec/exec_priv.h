@@ -134,13 +134,15 @@ struct layer_small {
     float *router_bias, *latent_norm;
 };
 
-/* State of the sequence: f32, sizes of activations.h. */
+/* State of the sequences, one after the other: f32, sizes of activations.h. */
 struct sequence_state {
     float *kda;       /* per KDA layer: [heads][d][d], then conv [3][heads][taps-1][d] */
     float *kv;        /* per MLA layer: [context][kv_lora + rope] */
-    uint64_t kda_bytes, kv_bytes;
-    uint64_t *layer_offset; /* floats into kda or kv */
-    uint32_t populated;     /* positions of kv whose pages are present */
+    float *drafts;    /* per drafted token and KDA layer: conv inputs q, k, v, alpha, beta */
+    uint64_t kda_floats, kv_floats;          /* of one sequence */
+    uint64_t kda_bytes, kv_bytes, drafts_bytes; /* mapped */
+    uint64_t *layer_offset; /* floats into kda or kv of a sequence */
+    uint32_t *populated;    /* [sequences] positions of kv whose pages are present */
 };
 
 struct engine {
@@ -174,17 +176,25 @@ struct engine {
     const uint64_t *io_allocated, *caller_allocated;
 
     /* the pass */
-    uint32_t tokens, position;     /* position of the first token */
-    uint32_t *ids;                 /* [chunk] */
+    uint32_t tokens;
+    struct engine_token *token;    /* [chunk] */
+    _Atomic uint32_t *fault;       /* [chunk] 0, or what was not finite: see engine_token_fault */
+    uint32_t draft_first;          /* tokens from here on are drafted */
+    uint32_t replay;               /* accepted drafts of the pass before, not yet in the state */
+    uint32_t *logits_of;           /* [head_rows] */
+    uint32_t logits_count;
     uint16_t *route_ids;           /* [chunk][k] of the layer being routed */
-    bool head;                     /* this pass wants logits */
+    bool head, isolate;            /* lm_head passes by; faults end a sequence only */
     float *layer_max;              /* [layers] */
     uint16_t *trace_ids;           /* [layers][k] */
     float *trace_weights;
     /* announced by the caller's thread, read by the I/O thread */
-    _Atomic uint32_t passes_total, pass_now, pass_head_first;
-    uint32_t passes_made, prompt_left;
+    _Atomic uint32_t passes_total, pass_now;
+    _Atomic uint32_t pass_head[2]; /* of pass p at p & 1: lm_head passes by */
+    uint32_t passes_made, passes_expected;
     bool begun;
+    /* engine_begin's single sequence */
+    uint32_t position, prompt_left, steps_left;
     /* mailboxes to the I/O thread */
     _Atomic uint32_t rows_wanted;  /* 1 = a pass waits for its rows */
     _Atomic uint32_t demand_step;  /* STEP_EXPERTS index + 1 of a routed layer; 0 = none */
@@ -212,6 +222,10 @@ struct engine {
 
 /* engine.c */
 void engine_fail(struct engine *e, int code, const char *text); /* first one wins; any thread */
+
+/* pass.c: a value of a token is not finite after a layer (or in its router). */
+enum fault_kind { FAULT_RESIDUAL = 1, FAULT_ROUTER = 2 };
+void engine_token_fault(struct engine *e, uint32_t token, enum fault_kind kind, uint32_t layer);
 
 /* run.c: steps and tasks */
 int run_init(struct engine *e);
@@ -245,7 +259,7 @@ void workers_notify(struct engine *e, uint32_t tasks);
 void engine_pump(struct engine *e);               /* stepped mode: one seeded step */
 const uint64_t *thread_allocated(void);
 
-/* compute.c, attention.c, mlp.c: what tasks compute */
+/* compute.c, kda.c, mla.c, mlp.c: what tasks compute */
 void compute_tile(struct engine *e, struct worker *w, uint32_t tile);
 void compute_part(struct engine *e, struct worker *w, uint32_t step, uint32_t part);
 void compute_expert(struct engine *e, struct worker *w, uint32_t index);
@@ -266,11 +280,14 @@ void compute_expert_sum(struct engine *e, uint32_t layer, uint32_t token);
 int resident_load(struct engine *e);
 int state_open(struct engine *e);
 void state_close(struct engine *e);
-void state_clear(struct engine *e);
-int state_reserve(struct engine *e, uint32_t positions); /* pages for positions of kv */
-float *state_kda(const struct engine *e, uint32_t layer, uint32_t head);
-float *state_conv(const struct engine *e, uint32_t layer, uint32_t kind, uint32_t head);
-float *state_kv(const struct engine *e, uint32_t layer, uint32_t position);
+void state_clear(struct engine *e, uint32_t sequence);
+/* Makes the pages for positions of kv present. */
+int state_reserve(struct engine *e, uint32_t sequence, uint32_t positions);
+float *state_kda(const struct engine *e, uint32_t sequence, uint32_t layer, uint32_t head);
+float *state_conv(const struct engine *e, uint32_t sequence, uint32_t layer, uint32_t kind,
+                  uint32_t head);
+float *state_kv(const struct engine *e, uint32_t sequence, uint32_t layer, uint32_t position);
+float *state_draft(const struct engine *e, uint32_t draft, uint32_t layer);
 
 static inline float *buffer(const struct engine *e, enum buffer_id id, uint32_t token)
 {

@@ -210,7 +210,7 @@ static bool issue_row(struct engine *e)
     const struct tensor_ref *embed = model_tensor(e->model, TENSOR_MODEL_LEVEL, T_EMBED);
     uint64_t row_bytes = embed->cols * dtype_bytes(embed->dtype);
     struct extent row = {.file = embed->file,
-                         .offset_bytes = embed->offset_bytes + e->ids[f->row_next] * row_bytes,
+                         .offset_bytes = embed->offset_bytes + e->token[f->row_next].id * row_bytes,
                          .size_bytes = row_bytes};
     struct extent window = extent_window(row);
     unsigned char *target = slab_rows(e->slab) + f->row_next * e->plan->row_window_bytes;
@@ -222,8 +222,7 @@ static bool issue_row(struct engine *e)
 
 static uint32_t pass_tiles(const struct engine *e, uint32_t pass)
 {
-    return pass >= atomic_load(&e->pass_head_first) ? e->plan->tile_count
-                                                    : e->plan->head_tile_first;
+    return atomic_load(&e->pass_head[pass & 1]) ? e->plan->tile_count : e->plan->head_tile_first;
 }
 
 /* Moves the cursor to the next tile that must be read. False when there is none within reach:

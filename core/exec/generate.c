@@ -4,9 +4,12 @@
 #include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "core/exec/draft.h"
 #include "kernels/kernels.h"
 
 struct generation {
@@ -15,6 +18,8 @@ struct generation {
     struct generate_result *out;
     struct sha256_ctx hash;
     uint32_t vocab;
+    uint32_t *history; /* prompt, then what was made */
+    struct draft draft;
 };
 
 static int check_finite(const float *logits, uint32_t vocab, uint32_t step)
@@ -39,6 +44,7 @@ static int take_step(struct generation *g, const float *logits)
         g->request->on_logits(g->request->ctx, step, logits);
     }
     uint32_t id = argmax(logits, g->vocab);
+    g->history[g->request->id_count + step] = id;
     g->out->ids[g->out->count++] = id;
     if (g->request->on_token != NULL) {
         g->request->on_token(g->request->ctx, step, id);
@@ -67,6 +73,64 @@ static bool stops(const struct generate_request *r, uint32_t id)
     return false;
 }
 
+/* First guess of the share of a pass that one more token costs: its experts among all weights. */
+static double slope_of(const struct plan *plan)
+{
+    double experts = (double)plan->experts_per_pass * (double)plan->expert_window_bytes;
+    double trunk = 0;
+    for (int kind = 0; kind < TRAFFIC_KINDS; kind++) {
+        trunk += (double)plan->traffic[kind].window_bytes;
+    }
+    return experts / (trunk + experts);
+}
+
+static bool over(const struct generation *g)
+{
+    const struct generate_result *out = g->out;
+    return out->count == g->request->gen || stops(g->request, out->ids[out->count - 1]);
+}
+
+/* Makes a token of every row as long as the draft is what the rows say. *kept: drafts that were. */
+static int take_rows(struct generation *g, const uint32_t *ids, uint32_t count, uint32_t *kept)
+{
+    struct generate_result *out = g->out;
+    char fault[ERR_MESSAGE_BYTES];
+    *kept = 0;
+    for (uint32_t row = 0; row < count; row++) {
+        if (engine_fault(g->e, row, fault)) {
+            return err_set(ERR_NUMERIC, "%s", fault);
+        }
+        TRY(take_step(g, engine_logits(g->e, row)));
+        if (over(g) || row + 1 == count || ids[row + 1] != out->ids[out->count - 1]) {
+            return 0;
+        }
+        ++*kept;
+    }
+    return 0;
+}
+
+/* One pass after the prompt. */
+static int run_step(struct generation *g)
+{
+    const struct generate_request *r = g->request;
+    struct generate_result *out = g->out;
+    uint32_t ids[1 + DRAFT_TOKENS_MAX];
+    uint32_t kept;
+    uint32_t most = (uint32_t)min_u64(r->drafts, r->gen - out->count - 1);
+    uint32_t tried = draft_propose(&g->draft, g->history, r->id_count + out->count, most, ids + 1);
+    uint64_t begun = nondet_now_ns();
+    ids[0] = out->ids[out->count - 1];
+    TRY(engine_try(g->e, ids, 1 + tried));
+    uint64_t ended = nondet_now_ns();
+    TRY(take_rows(g, ids, 1 + tried, &kept));
+    engine_accept(g->e, kept);
+    draft_learn(&g->draft, tried, kept, ended - begun);
+    out->steps++;
+    out->drafted += tried;
+    out->accepted += kept;
+    return 0;
+}
+
 static int run_all(struct generation *g)
 {
     const struct generate_request *r = g->request;
@@ -78,12 +142,11 @@ static int run_all(struct generation *g)
     TRY(take_step(g, logits));
     uint64_t first = nondet_now_ns();
     g->out->first_ns = first - begun;
-    while (g->out->count < r->gen && !stops(r, g->out->ids[g->out->count - 1])) {
-        TRY(engine_pass(g->e, &g->out->ids[g->out->count - 1], 1, &logits));
-        TRY(take_step(g, logits));
+    while (!over(g)) {
+        TRY(run_step(g));
         g->out->rest_ns = nondet_now_ns() - first;
     }
-    if (g->out->count < r->gen || stops(r, g->out->ids[g->out->count - 1])) {
+    if (stops(r, g->out->ids[g->out->count - 1])) {
         g->out->finish = FINISH_STOP;
     }
     return 0;
@@ -94,11 +157,17 @@ int generate(struct engine *e, const struct generate_request *request,
 {
     struct generation g = {.e = e, .request = request, .out = out,
                            .vocab = engine_model(e)->config.vocab};
-    out->count = 0;
-    out->first_ns = out->rest_ns = 0;
-    out->finish = FINISH_LENGTH;
+    uint32_t *ids = out->ids;
+    *out = (struct generate_result){.ids = ids, .finish = FINISH_LENGTH};
     sha256_init(&g.hash);
+    draft_init(&g.draft, slope_of(engine_plan_of(e)), request->drafts_fixed);
+    g.history = malloc(((size_t)request->id_count + request->gen) * sizeof *g.history);
+    if (g.history == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u ids", request->gen);
+    }
+    memcpy(g.history, request->ids, request->id_count * sizeof *g.history);
     int rc = run_all(&g);
+    free(g.history);
     if (rc < 0) {
         out->finish = engine_interrupted(e) ? FINISH_INTERRUPTED : FINISH_FAILED;
     }

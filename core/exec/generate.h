@@ -2,8 +2,8 @@
 #ifndef EXEC_GENERATE_H
 #define EXEC_GENERATE_H
 
-/* Greedy generation over an engine: prompt in chunks, then one token a pass, and the hash of the
- * logits of every generated step. */
+/* Greedy generation over an engine: prompt in chunks, then one token a pass, or more when drafts
+ * prove right, and the hash of the logits of every generated step. */
 
 #include "core/exec/engine.h"
 
@@ -17,6 +17,8 @@ struct generate_request {
     uint32_t gen;               /* tokens to make, >= 1 */
     const uint32_t *stop;       /* ids that end the run after they are made */
     uint32_t stop_count;
+    uint32_t drafts;            /* most tokens to draft for a pass, <= drafts of the engine */
+    bool drafts_fixed;          /* so many whenever there is a match, not as many as pay */
     /* All may be NULL. step counts from 0; logits are [vocab], before the token is chosen. */
     void (*on_logits)(void *ctx, uint32_t step, const float *logits);
     void (*on_token)(void *ctx, uint32_t step, uint32_t id);
@@ -28,6 +30,8 @@ struct generate_result {
     uint32_t count;
     unsigned char hash[LOGITS_HASH_BYTES]; /* SHA-256 of the f32 little-endian logits, in order */
     enum finish_reason finish;
+    uint32_t steps;             /* passes after the prompt */
+    uint32_t drafted, accepted; /* tokens tried in them, and tokens kept */
     uint64_t first_ns;          /* from begin to the first token */
     uint64_t rest_ns;           /* all later tokens together */
 };

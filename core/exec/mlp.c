@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MLP kinds: gated activations, the router, experts as they arrive, and their sum. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/exec/exec_priv.h"
@@ -24,11 +23,8 @@ void compute_route(struct engine *e, uint32_t layer, uint32_t token)
     float *weight = buffer(e, B_ROUTE_WEIGHT, token);
     uint16_t *ids = e->route_ids + (size_t)token * k;
     if (!isfinite(e->kernels->max_abs(score, c->experts))) {
-        char text[192];
-        snprintf(text, sizeof text, "a router score of layer %u is not finite (position %u): "
-                 "the weights hold NaN, Inf or huge values", layer, e->position + token);
-        engine_fail(e, ERR_NUMERIC, text);
-        return;
+        engine_token_fault(e, token, FAULT_ROUTER, layer);
+        memset(score, 0, c->experts * sizeof *score); /* any experts: this token is lost */
     }
     e->kernels->sigmoid(score, score, c->experts);
     router_top_k(ids, weight, score, e->small[layer].router_bias, c->experts, k, c->renormalize,

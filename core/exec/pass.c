@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences and passes, from the caller's thread. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/exec/exec_priv.h"
@@ -11,57 +12,77 @@ static int report_failure(struct engine *e)
     return err_set(atomic_load(&e->error), "%s", e->error_text);
 }
 
-/* Bytes all announced passes will read, with every expert a miss. */
-static uint64_t planned_bytes(const struct engine *e, uint32_t prompt_passes, uint32_t steps)
+/* Most distinct experts the passes of one kind ask for. */
+static uint64_t experts_of(const struct engine *e, uint64_t passes, uint64_t tokens)
+{
+    const struct model_config *c = config_of(e);
+    uint64_t per_layer = min_u64(c->experts, tokens * c->experts_per_token);
+    return passes * per_layer * (e->plan->experts_per_pass / max_u64(1, c->experts_per_token));
+}
+
+/* Bytes all expected passes will read, with every expert a miss. */
+static uint64_t planned_bytes(const struct engine *e, const struct engine_forecast *f)
 {
     const struct plan *p = e->plan;
     uint64_t bytes;
     uint64_t requests;
     uint64_t total = 0;
     bool first = e->passes_ever == 0;
-    if (prompt_passes > 1) {
+    if (f->prompt_passes > 1) {
         plan_pass_reads(p, first, first, false, &bytes, &requests);
         total += bytes;
         plan_pass_reads(p, false, false, false, &bytes, &requests);
-        total += (prompt_passes - 2) * bytes;
+        total += (f->prompt_passes - 2) * bytes;
     }
-    plan_pass_reads(p, first && prompt_passes == 1, first, true, &bytes, &requests);
+    plan_pass_reads(p, first && f->prompt_passes == 1, first, true, &bytes, &requests);
     total += bytes;
     plan_pass_reads(p, false, false, true, &bytes, &requests);
-    const struct model_config *c = config_of(e);
-    uint64_t per_layer = min_u64(c->experts, (uint64_t)p->chunk * c->experts_per_token);
-    uint64_t prompt_experts = prompt_passes * per_layer * (p->experts_per_pass /
-                                                           c->experts_per_token);
-    return total + steps * bytes + p->expert_window_bytes *
-           (prompt_experts + (uint64_t)steps * p->experts_per_pass);
+    return total + f->steps * bytes +
+           p->expert_window_bytes * (experts_of(e, f->prompt_passes, f->prompt_tokens) +
+                                     experts_of(e, f->steps, f->step_tokens));
+}
+
+int engine_start(struct engine *e, const struct engine_forecast *forecast)
+{
+    assert(!e->begun && forecast->prompt_passes > 0);
+    if (atomic_load(&e->error) != 0) {
+        return report_failure(e);
+    }
+    e->begun = true;
+    e->passes_made = 0;
+    e->replay = 0;
+    e->draft_first = UINT32_MAX;
+    e->passes_expected = forecast->prompt_passes + forecast->steps;
+    e->planned_bytes = planned_bytes(e, forecast);
+    for (int i = 0; i < READ_CLASSES; i++) {
+        e->planned_bytes += atomic_load(&e->class_bytes[i]);
+    }
+    atomic_store(&e->passes_total, 0);
+    return 0;
+}
+
+void engine_clear(struct engine *e, uint32_t sequence)
+{
+    state_clear(e, sequence);
+    e->replay = 0;
 }
 
 int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps)
 {
-    assert(!e->begun && prompt_tokens > 0);
-    if (atomic_load(&e->error) != 0) {
-        return report_failure(e);
-    }
+    uint32_t chunk = e->plan->chunk;
+    struct engine_forecast forecast = {
+        .prompt_passes = (uint32_t)div_ceil(prompt_tokens, chunk), .steps = steps,
+        .prompt_tokens = (uint32_t)min_u64(prompt_tokens, chunk), .step_tokens = 1};
+    assert(prompt_tokens > 0);
     if ((uint64_t)prompt_tokens + steps > e->plan->request.context) {
         return err_set(ERR_FIT, "%u prompt tokens and %u steps exceed --context %u",
                        prompt_tokens, steps, e->plan->request.context);
     }
-    uint32_t prompt_passes = (uint32_t)div_ceil(prompt_tokens, e->plan->chunk);
-    state_clear(e);
-    TRY(state_reserve(e, (uint32_t)min_u64(prompt_tokens, e->plan->chunk)));
-    e->begun = true;
-    e->passes_made = 0;
+    TRY(engine_start(e, &forecast));
+    engine_clear(e, 0);
+    e->position = 0;
     e->prompt_left = prompt_tokens;
-    e->planned_bytes = planned_bytes(e, prompt_passes, steps);
-    for (int i = 0; i < READ_CLASSES; i++) {
-        e->planned_bytes += atomic_load(&e->class_bytes[i]);
-    }
-    atomic_store(&e->pass_now, 0);
-    atomic_store(&e->pass_head_first, prompt_passes - 1);
-    atomic_store(&e->passes_total, prompt_passes + steps);
-    if (!e->options.stepped) {
-        io_wake(e->io);
-    }
+    e->steps_left = steps;
     return 0;
 }
 
@@ -69,7 +90,7 @@ static void tick(struct engine *e)
 {
     if (e->tick != NULL) {
         struct engine_progress p = {.planned_bytes = e->planned_bytes, .pass = e->passes_made,
-                                    .passes = atomic_load(&e->passes_total)};
+                                    .passes = e->passes_expected};
         for (int i = 0; i < READ_CLASSES; i++) {
             p.done_bytes += atomic_load(&e->class_bytes[i]);
         }
@@ -106,48 +127,168 @@ int engine_check_ids(const struct engine *e, const char *what, const uint32_t *i
     return 0;
 }
 
-static void start_pass(struct engine *e, const uint32_t *ids, uint32_t count)
+#define FAULT_LAYER_BITS 24
+
+static void fault_text(const struct engine *e, uint32_t token, uint32_t fault, char *text)
 {
-    memcpy(e->ids, ids, count * sizeof *ids);
-    e->tokens = count;
-    e->head = e->passes_made >= atomic_load(&e->pass_head_first);
+    uint32_t layer = fault & ((1U << FAULT_LAYER_BITS) - 1);
+    bool router = fault >> FAULT_LAYER_BITS == FAULT_ROUTER;
+    snprintf(text, ERR_MESSAGE_BYTES, router
+             ? "a router score of layer %u is not finite (position %u): the weights hold NaN, Inf "
+               "or huge values"
+             : "the residual is not finite after layer %u (position %u): the weights of this layer "
+               "or the ones before hold NaN, Inf or huge values", layer, e->token[token].position);
+}
+
+void engine_token_fault(struct engine *e, uint32_t token, enum fault_kind kind, uint32_t layer)
+{
+    uint32_t none = 0;
+    uint32_t fault = (uint32_t)kind << FAULT_LAYER_BITS | layer;
+    char text[ERR_MESSAGE_BYTES];
+    if (e->isolate || e->token[token].draft) {
+        atomic_compare_exchange_strong(&e->fault[token], &none, fault);
+        return;
+    }
+    fault_text(e, token, fault, text);
+    engine_fail(e, ERR_NUMERIC, text);
+}
+
+bool engine_fault(const struct engine *e, uint32_t token, char text[ERR_MESSAGE_BYTES])
+{
+    uint32_t fault = atomic_load(&e->fault[token]);
+    if (fault != 0) {
+        fault_text(e, token, fault, text);
+    }
+    return fault != 0;
+}
+
+static void check_work(const struct engine *e, const struct engine_work *w)
+{
+    const struct plan_request *r = &e->plan->request;
+    assert(e->begun && w->count > 0 && w->count <= e->plan->chunk);
+    assert(w->logits_count <= r->head_rows && (w->head || w->logits_count == 0));
+    assert(e->passes_made == 0 || atomic_load(&e->pass_head[e->passes_made & 1]) == w->head);
+    assert(e->passes_made == 0 || e->passes_made < atomic_load(&e->passes_total));
+    assert(e->replay == 0 || !w->token[0].draft);
+    for (uint32_t i = 0; i < w->count; i++) {
+        const struct engine_token *t = &w->token[i];
+        bool follows = i > 0 && t->sequence == t[-1].sequence;
+        assert(t->id < config_of(e)->vocab && t->sequence < r->sequences);
+        assert(t->position < r->context);
+        assert(!follows || t->position == t[-1].position + 1);
+        assert(i == 0 || !t[-1].draft || (t->draft && follows));
+        assert(!t->draft || follows);
+    }
+}
+
+/* The I/O thread may read for this pass and the next one from here on. */
+static void announce(struct engine *e, const struct engine_work *w)
+{
+    uint32_t pass = e->passes_made;
+    atomic_store(&e->pass_head[pass & 1], w->head);
+    atomic_store(&e->pass_head[(pass + 1) & 1], w->next_head);
+    atomic_store(&e->pass_now, pass);
+    atomic_store(&e->passes_total, pass + 1 + w->later);
+}
+
+static void start_pass(struct engine *e, const struct engine_work *w)
+{
+    memmove(e->token, w->token, w->count * sizeof *w->token);
+    memmove(e->logits_of, w->logits_of, w->logits_count * sizeof *w->logits_of);
+    e->tokens = w->count;
+    e->logits_count = w->logits_count;
+    e->head = w->head;
+    e->isolate = w->isolate;
+    e->draft_first = UINT32_MAX;
+    for (uint32_t i = w->count; i > 0; i--) {
+        atomic_store(&e->fault[i - 1], 0);
+        e->draft_first = w->token[i - 1].draft ? i - 1 : e->draft_first;
+    }
+    assert(e->draft_first == UINT32_MAX || w->count - e->draft_first <= e->plan->request.drafts);
     run_reset(e);
     atomic_store(&e->pass_done, 0);
-    atomic_store(&e->pass_now, e->passes_made);
+    announce(e, w);
     atomic_store(&e->rows_wanted, 1);
     if (!e->options.stepped) {
         io_wake(e->io);
     }
 }
 
-static void finish_pass(struct engine *e, uint32_t count)
+int engine_run(struct engine *e, const struct engine_work *work)
 {
-    e->position += count;
-    e->positions_made += count;
-    e->prompt_left -= (uint32_t)min_u64(count, e->prompt_left);
-    e->passes_made++;
-    e->passes_ever++;
-}
-
-int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const float **logits)
-{
-    assert(e->begun && count > 0 && count <= e->plan->chunk);
-    assert(e->passes_made < atomic_load(&e->passes_total));
-    assert(e->prompt_left == 0 ? count == 1 : count == min_u64(e->plan->chunk, e->prompt_left));
-    TRY(engine_check_ids(e, "prompt", ids, count));
-    TRY(state_reserve(e, e->position + count));
+    check_work(e, work);
+    for (uint32_t i = 0; i < work->count; i++) {
+        TRY(state_reserve(e, work->token[i].sequence, work->token[i].position + 1));
+    }
     if (atomic_load(&e->interrupted)) {
         return err_set(ERR_STOPPED, "stopped before pass %u of %u", e->passes_made + 1,
-                       atomic_load(&e->passes_total));
+                       e->passes_expected);
     }
-    start_pass(e, ids, count);
+    start_pass(e, work);
     wait_for(e, &e->pass_done);
     if (atomic_load(&e->error) != 0) {
         return report_failure(e);
     }
-    finish_pass(e, count);
-    *logits = e->head ? e->logits : NULL;
+    e->replay = 0;
+    e->positions_made += work->count;
+    e->passes_made++;
+    e->passes_ever++;
     return 0;
+}
+
+const float *engine_logits(const struct engine *e, uint32_t row)
+{
+    assert(row < e->logits_count);
+    return e->logits + (size_t)row * config_of(e)->vocab;
+}
+
+void engine_accept(struct engine *e, uint32_t count)
+{
+    assert(count == 0 || e->draft_first + count <= e->tokens);
+    e->replay = count;
+    e->position += count;
+    e->steps_left -= (uint32_t)min_u64(count, e->steps_left);
+}
+
+/* The next count tokens of engine_begin's sequence; the last `rows` of them want logits. */
+static int run_single(struct engine *e, const uint32_t *ids, uint32_t count, uint32_t rows,
+                      bool drafted)
+{
+    struct engine_token *token = e->token; /* no pass is running: its lists may be written */
+    uint32_t chunk = e->plan->chunk;
+    TRY(engine_check_ids(e, "prompt", ids, count));
+    e->steps_left -= e->prompt_left == 0;
+    e->prompt_left -= (uint32_t)min_u64(count, e->prompt_left);
+    for (uint32_t i = 0; i < count; i++) {
+        token[i] = (struct engine_token){.id = ids[i], .position = e->position + i,
+                                         .draft = drafted && i > 0};
+    }
+    for (uint32_t row = 0; row < rows; row++) {
+        e->logits_of[row] = count - rows + row;
+    }
+    struct engine_work work = {
+        .token = token, .count = count, .logits_of = e->logits_of, .logits_count = rows,
+        .head = rows > 0, .later = (uint32_t)div_ceil(e->prompt_left, chunk) + e->steps_left,
+        .next_head = e->prompt_left <= chunk};
+    TRY(engine_run(e, &work));
+    e->position += drafted ? 1 : count;
+    return 0;
+}
+
+int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const float **logits)
+{
+    assert(e->prompt_left == 0 ? count == 1 && e->steps_left > 0
+                               : count == min_u64(e->plan->chunk, e->prompt_left));
+    bool head = count >= e->prompt_left;
+    TRY(run_single(e, ids, count, head, false));
+    *logits = head ? engine_logits(e, 0) : NULL;
+    return 0;
+}
+
+int engine_try(struct engine *e, const uint32_t *ids, uint32_t count)
+{
+    assert(e->prompt_left == 0 && count > 0 && count <= e->steps_left);
+    return run_single(e, ids, count, count, true);
 }
 
 static void wait_drained(struct engine *e)

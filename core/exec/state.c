@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a sequence: recurrent matrices and convolution history of the KDA layers, latent
+/* The states of the sequences: recurrent matrices and convolution history of the KDA layers, latent
  * cache of the MLA layers. The cache is address space for the whole context; its pages become
- * present in blocks at token borders. */
+ * present in blocks at token borders. Beside them what drafted tokens leave until accepted. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,46 +35,64 @@ static float *map(uint64_t size_bytes)
     return at;
 }
 
+static int errno_of_populate(void *at, uint64_t size_bytes)
+{
+    return madvise(at, size_bytes, MADV_POPULATE_WRITE) != 0 ? errno : 0;
+}
+
 /* Makes whole pages of a range present; without the call (old kernels) they fault in later. */
 static int populate(void *base, uint64_t begin, uint64_t end)
 {
     uint64_t first = align_down(begin, PAGE_BYTES);
-    if (end > first && madvise((char *)base + first, align_up(end, PAGE_BYTES) - first,
-                               MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
+    uint64_t last = align_up(end, PAGE_BYTES);
+    if (base != NULL && last > first &&
+        errno_of_populate((char *)base + first, last - first) == ENOMEM) {
         return err_set(ERR_MEMORY, "the system refused memory for the sequence's state; give a "
                        "smaller --ram or --context");
     }
     return 0;
 }
 
-int state_open(struct engine *e)
+/* Where each layer's part lies within a sequence's state. */
+static void lay_out(struct engine *e)
 {
     const struct model_config *c = config_of(e);
     struct sequence_state *s = &e->state;
-    s->layer_offset = calloc(c->layers, sizeof *s->layer_offset);
-    if (s->layer_offset == NULL) {
-        return err_set(ERR_MEMORY, "no memory for %u layers", c->layers);
-    }
-    uint64_t kda = 0;
-    uint64_t kv = 0;
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         if (c->is_mla[layer]) {
-            s->layer_offset[layer] = kv;
-            kv += (uint64_t)e->plan->request.context * (c->kv_lora + c->qk_rope);
+            s->layer_offset[layer] = s->kv_floats;
+            s->kv_floats += (uint64_t)e->plan->request.context * (c->kv_lora + c->qk_rope);
         } else {
-            s->layer_offset[layer] = kda;
-            kda += c->kda_heads * (head_floats(c) + 3 * conv_floats(c));
+            s->layer_offset[layer] = s->kda_floats;
+            s->kda_floats += c->kda_heads * (head_floats(c) + 3 * conv_floats(c));
         }
     }
-    s->kda_bytes = kda * sizeof(float);
-    s->kv_bytes = kv * sizeof(float);
+}
+
+int state_open(struct engine *e)
+{
+    const struct model_config *c = config_of(e);
+    const struct plan_request *r = &e->plan->request;
+    struct sequence_state *s = &e->state;
+    s->layer_offset = calloc(c->layers, sizeof *s->layer_offset);
+    s->populated = calloc(r->sequences, sizeof *s->populated);
+    if (s->layer_offset == NULL || s->populated == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u layers", c->layers);
+    }
+    lay_out(e);
+    s->kda_bytes = s->kda_floats * sizeof(float) * r->sequences;
+    s->kv_bytes = s->kv_floats * sizeof(float) * r->sequences;
+    s->drafts_bytes = draft_bytes(c) * r->drafts;
     s->kda = map(s->kda_bytes);
     s->kv = map(s->kv_bytes);
-    if ((kda > 0 && s->kda == NULL) || (kv > 0 && s->kv == NULL)) {
+    s->drafts = map(s->drafts_bytes);
+    if ((s->kda_bytes > 0 && s->kda == NULL) || (s->kv_bytes > 0 && s->kv == NULL) ||
+        (s->drafts_bytes > 0 && s->drafts == NULL)) {
         return err_set(ERR_MEMORY, "no address space for %llu bytes of state",
-                       (unsigned long long)(s->kda_bytes + s->kv_bytes));
+                       (unsigned long long)(s->kda_bytes + s->kv_bytes + s->drafts_bytes));
     }
-    return s->kda != NULL ? populate(s->kda, 0, s->kda_bytes) : 0;
+    TRY(populate(s->drafts, 0, s->drafts_bytes));
+    return populate(s->kda, 0, s->kda_bytes);
 }
 
 void state_close(struct engine *e)
@@ -86,53 +104,69 @@ void state_close(struct engine *e)
     if (s->kv != NULL) {
         munmap(s->kv, s->kv_bytes);
     }
-    free(s->layer_offset);
-}
-
-void state_clear(struct engine *e)
-{
-    if (e->state.kda != NULL) {
-        memset(e->state.kda, 0, e->state.kda_bytes);
+    if (s->drafts != NULL) {
+        munmap(s->drafts, s->drafts_bytes);
     }
-    e->position = 0;
+    free(s->layer_offset);
+    free(s->populated);
 }
 
-int state_reserve(struct engine *e, uint32_t positions)
+void state_clear(struct engine *e, uint32_t sequence)
+{
+    struct sequence_state *s = &e->state;
+    if (s->kda != NULL) {
+        memset(s->kda + sequence * s->kda_floats, 0, s->kda_floats * sizeof *s->kda);
+    }
+}
+
+int state_reserve(struct engine *e, uint32_t sequence, uint32_t positions)
 {
     const struct model_config *c = config_of(e);
     struct sequence_state *s = &e->state;
     uint64_t width = (uint64_t)(c->kv_lora + c->qk_rope) * sizeof(float);
-    if (positions <= s->populated) {
+    uint32_t present = s->populated[sequence];
+    if (positions <= present) {
         return 0;
     }
     uint32_t upto = (uint32_t)min_u64(align_up(positions, KV_BLOCK_POSITIONS),
                                       e->plan->request.context);
     for (uint32_t layer = 0; layer < c->layers; layer++) {
         if (c->is_mla[layer]) {
-            uint64_t base = s->layer_offset[layer] * sizeof(float);
-            TRY(populate(s->kv, base + s->populated * width, base + upto * width));
+            uint64_t base = (sequence * s->kv_floats + s->layer_offset[layer]) * sizeof(float);
+            TRY(populate(s->kv, base + present * width, base + upto * width));
         }
     }
-    s->populated = upto;
+    s->populated[sequence] = upto;
     return 0;
 }
 
-float *state_kda(const struct engine *e, uint32_t layer, uint32_t head)
+float *state_kda(const struct engine *e, uint32_t sequence, uint32_t layer, uint32_t head)
 {
-    return e->state.kda + e->state.layer_offset[layer] + head * head_floats(config_of(e));
+    const struct sequence_state *s = &e->state;
+    return s->kda + sequence * s->kda_floats + s->layer_offset[layer] +
+           head * head_floats(config_of(e));
 }
 
-float *state_conv(const struct engine *e, uint32_t layer, uint32_t kind, uint32_t head)
+float *state_conv(const struct engine *e, uint32_t sequence, uint32_t layer, uint32_t kind,
+                  uint32_t head)
 {
     const struct model_config *c = config_of(e);
-    uint64_t at = c->kda_heads * head_floats(c) +
-                  ((uint64_t)kind * c->kda_heads + head) * conv_floats(c);
-    return e->state.kda + e->state.layer_offset[layer] + at;
+    uint64_t at = ((uint64_t)kind * c->kda_heads + head) * conv_floats(c);
+    return state_kda(e, sequence, layer, c->kda_heads) + at;
 }
 
-float *state_kv(const struct engine *e, uint32_t layer, uint32_t position)
+float *state_kv(const struct engine *e, uint32_t sequence, uint32_t layer, uint32_t position)
 {
     const struct model_config *c = config_of(e);
-    return e->state.kv + e->state.layer_offset[layer] +
+    return e->state.kv + sequence * e->state.kv_floats + e->state.layer_offset[layer] +
            (uint64_t)position * (c->kv_lora + c->qk_rope);
+}
+
+float *state_draft(const struct engine *e, uint32_t draft, uint32_t layer)
+{
+    const struct model_config *c = config_of(e);
+    uint64_t ordinal = e->state.layer_offset[layer] /
+                       (c->kda_heads * (head_floats(c) + 3 * conv_floats(c)));
+    return e->state.drafts + draft * draft_bytes(c) / sizeof(float) +
+           ordinal * draft_layer_floats(c);
 }

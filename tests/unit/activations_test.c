@@ -122,7 +122,7 @@ START_TEST(parts_of_the_scratch_never_overlap)
     struct scratch s;
     config_of(_i, &c);
     for (size_t i = 0; i < countof(chunks); i++) {
-        scratch_layout(&c, chunks[i], 1000 + chunks[i], &s);
+        scratch_layout(&c, chunks[i], 1000 + chunks[i], true, &s);
         uint64_t tokens = s.expert_tokens;
         ck_assert_uint_ge(tokens, 1);
         ck_assert_uint_le(tokens, chunks[i]);
@@ -135,6 +135,7 @@ START_TEST(parts_of_the_scratch_never_overlap)
             {s.gather, tokens * c.latent},
             {s.result, tokens * c.latent},
             {s.kda, 8ULL * c.kda_dim},
+            {s.kda_trial, (uint64_t)c.kda_dim * c.kda_dim + 3ULL * (c.conv_taps - 1) * c.kda_dim},
         };
         qsort(parts, countof(parts), sizeof parts[0], by_begin);
         for (size_t p = 0; p < countof(parts); p++) {

@@ -1,50 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two attention kinds, from kernels: KDA by groups of heads, MLA by tiles of whole heads. */
+/* MLA, always in the latent form: by tiles of whole heads against the cache. */
 #include <math.h>
 #include <string.h>
 
 #include "core/exec/exec_priv.h"
-
-#define KDA_L2_EPS 1e-6f
-
-/* One head, one token: convolution, norms, decay, the delta rule, norm and gate. */
-static void kda_head(struct engine *e, struct worker *w, uint32_t layer, uint32_t head,
-                     uint32_t token)
-{
-    const struct model_config *c = config_of(e);
-    const struct kernels *k = e->kernels;
-    const struct layer_small *s = &e->small[layer];
-    uint32_t d = c->kda_dim;
-    size_t at = (size_t)head * d;
-    float *qkv[3] = {buffer(e, B_Q, token) + at, buffer(e, B_K, token) + at,
-                     buffer(e, B_V, token) + at};
-    float *o = buffer(e, B_O, token) + at;
-    float *alpha = w->scratch + e->plan->scratch.kda;
-    float *scratch = alpha + d;
-    for (uint32_t kind = 0; kind < 3; kind++) {
-        k->conv_silu(qkv[kind], state_conv(e, layer, kind, head), s->conv[kind] + at * c->conv_taps,
-                     qkv[kind], c->conv_taps, d);
-    }
-    k->l2norm(qkv[0], qkv[0], d, KDA_L2_EPS, (float)(1.0 / sqrt((double)d)));
-    k->l2norm(qkv[1], qkv[1], d, KDA_L2_EPS, 1.0f);
-    k->kda_decay(alpha, buffer(e, B_Z, token) + at, s->dt_bias + at, s->exp_a[head],
-                 c->gate_lower_bound, d);
-    float beta = kernel_sigmoid(buffer(e, B_BETA, token)[head]);
-    k->kda_step(state_kda(e, layer, head), o, qkv[0], qkv[1], qkv[2], alpha, beta, d, scratch);
-    k->rmsnorm(o, o, s->o_norm, d, c->rms_eps);
-    k->gate(o, o, buffer(e, B_G, token) + at, d);
-}
-
-void compute_kda(struct engine *e, struct worker *w, uint32_t layer, uint32_t part)
-{
-    uint32_t heads = config_of(e)->kda_heads;
-    uint32_t parts = (uint32_t)min_u64(KDA_PARTS, heads);
-    for (uint32_t head = heads * part / parts; head < heads * (part + 1) / parts; head++) {
-        for (uint32_t token = 0; token < e->tokens; token++) {
-            kda_head(e, w, layer, head, token);
-        }
-    }
-}
 
 void compute_mla_latent(struct engine *e, uint32_t layer, uint32_t token)
 {
@@ -52,7 +11,8 @@ void compute_mla_latent(struct engine *e, uint32_t layer, uint32_t token)
     const struct layer_small *s = &e->small[layer];
     float *q_a = buffer(e, B_Q_A, token);
     const float *kv_a = buffer(e, B_KV_A, token);
-    float *cached = state_kv(e, layer, e->position + token);
+    const struct engine_token *t = &e->token[token];
+    float *cached = state_kv(e, t->sequence, layer, t->position);
     e->kernels->rmsnorm(q_a, q_a, s->q_a_norm, c->q_lora, c->mla_lora_eps);
     e->kernels->rmsnorm(cached, kv_a, s->kv_a_norm, c->kv_lora, c->mla_lora_eps);
     memcpy(cached + c->kv_lora, kv_a + c->kv_lora, c->qk_rope * sizeof *cached);
@@ -65,12 +25,13 @@ static void mla_head(struct engine *e, struct worker *w, uint32_t layer, uint32_
     const struct model_config *c = config_of(e);
     const struct kernels *k = e->kernels;
     size_t stride = (size_t)c->kv_lora + c->qk_rope;
-    uint32_t positions = e->position + token + 1;
+    const struct engine_token *t = &e->token[token];
+    uint32_t positions = t->position + 1;
     float *scores = w->scratch + e->plan->scratch.scores;
     float *absorbed = w->scratch + e->plan->scratch.absorbed;
     float *context = w->scratch + e->plan->scratch.context;
     const float *q = buffer(e, B_MLA_Q, token) + (size_t)head * (c->qk_nope + c->qk_rope);
-    const float *cache = state_kv(e, layer, 0);
+    const float *cache = state_kv(e, t->sequence, layer, 0);
     float *o = buffer(e, B_MLA_O, token) + (size_t)head * c->v_head;
     float scale = (float)(1.0 / sqrt((double)(c->qk_nope + c->qk_rope)));
     k->bf16_transposed(absorbed, weights, q, c->qk_nope, c->kv_lora);
