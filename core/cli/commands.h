@@ -6,6 +6,7 @@
  * talk on stderr, and returns 0 or a code of err.h whose message main prints. */
 
 int cmd_run(int argc, char **argv);
+int cmd_batch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 

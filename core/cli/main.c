@@ -20,6 +20,7 @@ struct subcommand {
 
 static const struct subcommand subcommands[] = {
     {"run", cmd_run, "run a model: token ids in, token ids out"},
+    {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
 };

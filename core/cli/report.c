@@ -79,6 +79,10 @@ static void add_times(cJSON *root, const struct run_report *r)
     } else {
         cJSON_AddNullToObject(times, "rest");
     }
+}
+
+static void add_stalls(cJSON *root, const struct run_report *r)
+{
     cJSON *stalls = cJSON_AddObjectToObject(root, "stall_seconds");
     for (int i = 0; i < STALL_CAUSES; i++) {
         cJSON_AddNumberToObject(stalls, cause_names[i], (double)r->stats.stall_ns[i] / 1e9);
@@ -132,16 +136,22 @@ cJSON *report_json(const struct run_report *r)
     if (r->error != NULL) {
         cJSON_AddStringToObject(root, "error", r->error);
     }
-    number(root, "passes", r->stats.passes);
     add_drafts(root, r);
+    add_times(root, r);
+    report_engine_json(root, r);
+    return root;
+}
+
+void report_engine_json(cJSON *root, const struct run_report *r)
+{
+    number(root, "passes", r->stats.passes);
     add_reads(root, r);
     add_cache(root, r);
-    add_times(root, r);
+    add_stalls(root, r);
     number(root, "peak_rss_bytes", memory_status("VmHWM:"));
     add_settings(root, r);
     cJSON_AddItemToObject(root, "plan", plan_json(engine_plan_of(r->engine),
                                                   engine_model(r->engine), NULL));
-    return root;
 }
 
 void report_settings(const struct engine *e)

@@ -20,6 +20,9 @@ struct run_report {
 
 /* NULL when memory is refused. Free with cJSON_Delete. */
 cJSON *report_json(const struct run_report *r);
+/* Adds what every report has: passes, reads, cache, stalls, memory, settings and plan. Of r only
+ * engine, stats, facts and storage_read_bytes are used. */
+void report_engine_json(cJSON *root, const struct run_report *r);
 /* What is in force, before the first token. */
 void report_settings(const struct engine *e);
 /* What was done, after the last. */

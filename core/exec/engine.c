@@ -83,10 +83,13 @@ static uint32_t worker_count(const struct engine_options *o)
     return o->threads > 0 ? o->threads : memory_processors();
 }
 
-/* A token of each sequence, and the drafts. */
-static uint32_t tokens_min(const struct engine_options *o)
+/* As many sequences as were asked for, or as leave half of the RAM to weights. */
+static uint32_t sequences_of(const struct engine_options *o, const struct model_config *c)
 {
-    return (o->sequences > 0 ? o->sequences : 1) + o->drafts;
+    uint64_t each = state_bytes(c) + kv_bytes(c, o->context) + c->vocab * sizeof(float);
+    uint64_t fit = decide_ram(o) / 2 / max_u64(each, 1);
+    uint32_t asked = o->sequences > 0 ? o->sequences : 1;
+    return o->sequences_most ? (uint32_t)max_u64(1, min_u64(asked, fit)) : asked;
 }
 
 static int make_plan(const struct engine_options *o, const struct model *model,
@@ -94,7 +97,9 @@ static int make_plan(const struct engine_options *o, const struct model *model,
 {
     const struct model_config *c = &model->config;
     uint64_t most = o->chunk == PLAN_AUTO ? PLAN_CHUNK_AUTO_MAX : o->chunk;
-    uint32_t chunk = (uint32_t)max_u64(min_u64(most, o->prompt_tokens), tokens_min(o));
+    uint32_t sequences = sequences_of(o, c);
+    uint32_t tokens_min = sequences + o->drafts;
+    uint32_t chunk = (uint32_t)max_u64(min_u64(most, o->prompt_tokens), tokens_min);
     struct policy_shape none = shape_of(c, 0);
     struct policy_shape all = shape_of(c, none.layers * c->experts);
     uint64_t base = none.layers > 0 ? cache_bytes(&none, chunk) : 0;
@@ -111,9 +116,9 @@ static int make_plan(const struct engine_options *o, const struct model *model,
         .context = o->context,
         .chunk = o->chunk,
         .prompt_tokens = o->prompt_tokens,
-        .tokens_min = tokens_min(o),
-        .sequences = o->sequences,
-        .head_rows = tokens_min(o),
+        .tokens_min = tokens_min,
+        .sequences = sequences,
+        .head_rows = tokens_min,
         .drafts = o->drafts,
         .index_bytes = model_resident_bytes(model),
         .cache_base_bytes = base,

@@ -37,6 +37,7 @@ struct engine_options {
     uint64_t tile_bytes;      /* or PLAN_AUTO */
     uint32_t prompt_tokens;   /* of the longest prompt to come */
     uint32_t sequences;       /* states side by side; 0 is 1 */
+    bool sequences_most;      /* fewer, down to 1, when their states would take over half of ram */
     uint32_t drafts;          /* most drafted tokens of a pass */
     void (*note)(const char *line);  /* talk that is not an error; may be NULL */
 };

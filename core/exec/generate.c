@@ -22,23 +22,28 @@ struct generation {
     struct draft draft;
 };
 
-static int check_finite(const float *logits, uint32_t vocab, uint32_t step)
+bool generate_finite(const float *logits, uint32_t vocab, uint32_t step,
+                     char text[ERR_MESSAGE_BYTES])
 {
     for (uint32_t i = 0; i < vocab; i++) {
         if (!isfinite(logits[i])) {
-            return err_set(ERR_NUMERIC, "logit %u is %s at step %u: lm_head or the final norm "
-                           "holds a bad weight; no token was made", i,
-                           isnan(logits[i]) ? "NaN" : "infinite", step);
+            snprintf(text, ERR_MESSAGE_BYTES, "logit %u is %s at step %u: lm_head or the final "
+                     "norm holds a bad weight; no token was made", i,
+                     isnan(logits[i]) ? "NaN" : "infinite", step);
+            return false;
         }
     }
-    return 0;
+    return true;
 }
 
 /* Logits -> hash -> token. */
 static int take_step(struct generation *g, const float *logits)
 {
     uint32_t step = g->out->count;
-    TRY(check_finite(logits, g->vocab, step));
+    char text[ERR_MESSAGE_BYTES];
+    if (!generate_finite(logits, g->vocab, step, text)) {
+        return err_set(ERR_NUMERIC, "%s", text);
+    }
     sha256_update(&g->hash, g->vocab * sizeof *logits, (const uint8_t *)logits);
     if (g->request->on_logits != NULL) {
         g->request->on_logits(g->request->ctx, step, logits);

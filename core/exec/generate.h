@@ -42,6 +42,10 @@ struct generate_result {
 int generate(struct engine *e, const struct generate_request *request,
              struct generate_result *out);
 
+/* Whether all logits of a step are finite; text names the first that is not. */
+bool generate_finite(const float *logits, uint32_t vocab, uint32_t step,
+                     char text[ERR_MESSAGE_BYTES]);
+
 /* 64 hex digits and a NUL. */
 void generate_hash_text(const unsigned char hash[LOGITS_HASH_BYTES], char text[65]);
 

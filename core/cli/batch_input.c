@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/batch_input.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/scan.h"
+
+#define GEN_MAX (1U << 30)
+#define FILE_BYTES_MAX (4ULL * GIB)
+#define LINES_MAX (1U << 24)
+
+enum line_key { KEY_ID, KEY_IDS, KEY_GEN, KEY_STOP, KEY_COUNT };
+
+static const char *const key_names[KEY_COUNT] = {"id", "ids", "gen", "stop"};
+
+/* An array of token ids. False with a fault in scan, or *why set. */
+static bool read_ids(struct scan *scan, uint32_t **ids, uint32_t *count, const char **why)
+{
+    const char *close = memchr(scan->at, ']', (size_t)(scan->end - scan->at));
+    size_t most = close != NULL ? (size_t)(close - scan->at) / 2 + 1 : 1;
+    bool first = true;
+    uint64_t value;
+    *ids = malloc(most * sizeof **ids);
+    if (*ids == NULL) {
+        *why = "no memory for its ids";
+        return false;
+    }
+    if (!scan_expect(scan, '[')) {
+        return false;
+    }
+    while (scan_next(scan, ']', &first)) {
+        if (!scan_u64(scan, &value)) {
+            return false;
+        }
+        if (value > UINT32_MAX || *count == most) {
+            *why = "an id is no token id";
+            return false;
+        }
+        (*ids)[(*count)++] = (uint32_t)value;
+    }
+    return scan->fault == NULL;
+}
+
+static bool read_value(struct scan *scan, enum line_key key, struct batch_line *line,
+                       const char **why)
+{
+    uint64_t gen;
+    scan_peek(scan);
+    switch (key) {
+    case KEY_ID:
+        line->id = scan->at;
+        if (!scan_skip(scan)) {
+            return false;
+        }
+        line->id_bytes = (uint32_t)(scan->at - line->id);
+        return true;
+    case KEY_IDS:
+        return read_ids(scan, &line->ids, &line->id_count, why);
+    case KEY_STOP:
+        return read_ids(scan, &line->stop, &line->stop_count, why);
+    default:
+        if (!scan_u64(scan, &gen)) {
+            return false;
+        }
+        if (gen < 1 || gen > GEN_MAX) {
+            *why = "\"gen\" must be a whole number from 1 to 1073741824";
+            return false;
+        }
+        line->gen = (uint32_t)gen;
+        return true;
+    }
+}
+
+static enum line_key find_key(const char *name, bool seen[KEY_COUNT], const char **why)
+{
+    for (int key = 0; key < KEY_COUNT; key++) {
+        if (strcmp(name, key_names[key]) == 0) {
+            *why = seen[key] ? "a key occurs twice" : NULL;
+            seen[key] = true;
+            return (enum line_key)key;
+        }
+    }
+    *why = strcmp(name, "prompt") == 0
+               ? "\"prompt\" is text; give the prompt as token ids in \"ids\""
+               : "a key is none of \"id\", \"ids\", \"gen\", \"stop\"";
+    return KEY_COUNT;
+}
+
+/* False with what is wrong in *why or in the scanner. */
+static bool read_object(struct scan *scan, struct batch_line *line, const char **why)
+{
+    char name[32];
+    bool first = true;
+    bool seen[KEY_COUNT] = {false};
+    if (!scan_expect(scan, '{')) {
+        return false;
+    }
+    while (scan_next(scan, '}', &first)) {
+        if (!scan_key(scan, name, sizeof name)) {
+            return false;
+        }
+        enum line_key key = find_key(name, seen, why);
+        if (*why != NULL || !read_value(scan, key, line, why)) {
+            return false;
+        }
+    }
+    if (scan->fault == NULL && scan_finish(scan) && line->id_count == 0) {
+        *why = "there is no prompt: \"ids\" must list one token id or more";
+        return false;
+    }
+    return scan->fault == NULL;
+}
+
+static int add_line(struct batch_input *in, const char *path, const char *text, size_t size_bytes,
+                    uint32_t number, uint32_t gen_default)
+{
+    struct scan scan = scan_start(text, size_bytes);
+    struct batch_line *line = &in->line[in->count++];
+    const char *why = NULL;
+    *line = (struct batch_line){.number = number, .gen = gen_default};
+    if (!read_object(&scan, line, &why)) {
+        return err_set(ERR_USAGE, "%s: line %u, byte %zu: %s; a line looks like {\"id\": 1, "
+                       "\"ids\": [3, 141], \"gen\": 16}", path, number, scan_offset(&scan) + 1,
+                       why != NULL ? why : scan.fault);
+    }
+    return 0;
+}
+
+static bool is_blank(const char *text, size_t size_bytes)
+{
+    for (size_t i = 0; i < size_bytes; i++) {
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') {
+            return false;
+        }
+    }
+    return true;
+}
+
+int batch_input_read(const char *path, uint32_t gen_default, struct batch_input *out)
+{
+    *out = (struct batch_input){0};
+    TRY(file_read(path, FILE_BYTES_MAX, &out->file));
+    const char *end = out->file.text + out->file.size_bytes;
+    uint64_t lines = 1;
+    for (const char *p = out->file.text; p < end; p++) {
+        lines += *p == '\n';
+    }
+    out->line = lines <= LINES_MAX ? calloc(lines, sizeof *out->line) : NULL;
+    if (out->line == NULL) {
+        return err_set(ERR_MEMORY, "%s: no memory for %llu lines", path,
+                       (unsigned long long)lines);
+    }
+    uint32_t number = 1;
+    for (const char *at = out->file.text; at < end; number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *stop = newline != NULL ? newline : end;
+        if (!is_blank(at, (size_t)(stop - at))) {
+            TRY(add_line(out, path, at, (size_t)(stop - at), number, gen_default));
+        }
+        at = newline != NULL ? newline + 1 : end;
+    }
+    return out->count > 0 ? 0 : err_set(ERR_USAGE, "%s: there is no line to run", path);
+}
+
+void batch_input_free(struct batch_input *input)
+{
+    for (uint32_t i = 0; i < input->count; i++) {
+        free(input->line[i].ids);
+        free(input->line[i].stop);
+    }
+    free(input->line);
+    file_text_free(&input->file);
+    *input = (struct batch_input){0};
+}
+
+uint32_t batch_input_prompt_max(const struct batch_input *input)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < input->count; i++) {
+        most = input->line[i].id_count > most ? input->line[i].id_count : most;
+    }
+    return most;
+}
+
+uint64_t batch_input_positions_max(const struct batch_input *input)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < input->count; i++) {
+        most = max_u64(most, (uint64_t)input->line[i].id_count + input->line[i].gen);
+    }
+    return most;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_BATCH_INPUT_H
+#define CLI_BATCH_INPUT_H
+
+/* The lines of a batch: {"id": anything, "ids": [3, 141, ...], "gen": 16, "stop": [2]}. All of
+ * them are read and judged before anything is run. */
+
+#include "core/base/file.h"
+
+struct batch_line {
+    const char *id;        /* JSON text as written, in the file's memory; NULL when absent */
+    uint32_t id_bytes;
+    uint32_t number;       /* in the file, from 1 */
+    uint32_t *ids, *stop;
+    uint32_t id_count, stop_count, gen;
+};
+
+struct batch_input {
+    struct file_text file;
+    struct batch_line *line;
+    uint32_t count;
+};
+
+/* Empty lines are skipped. ERR_USAGE names the first line that cannot be run, and why.
+ * Free with batch_input_free, also after a failure. */
+int batch_input_read(const char *path, uint32_t gen_default, struct batch_input *out);
+void batch_input_free(struct batch_input *input);
+
+/* Tokens of the longest prompt; positions of the longest sequence. */
+uint32_t batch_input_prompt_max(const struct batch_input *input);
+uint64_t batch_input_positions_max(const struct batch_input *input);
+
+#endif
