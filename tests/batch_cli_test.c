@@ -235,7 +235,8 @@ START_TEST(a_failed_sequence_is_told_in_its_line_and_by_the_exit_code)
     char *text = read_output();
     char *second = strchr(text, '\n') + 1;
     ck_assert_ptr_nonnull(strstr(second, "{\"id\":2,\"generated_ids\":[],"
-                                 "\"finish_reason\":\"failed\",\"error\":\"the residual is not finite after layer 0"));
+                                 "\"finish_reason\":\"failed\",\"error\":\"the residual is not "
+                                 "finite after layer 0"));
     ck_assert_ptr_null(strstr(second, "logits_hash"));
     free(text);
 }
