@@ -2,9 +2,10 @@
 
 /* The drive's ceiling: random aligned reads of a fixed size at a fixed depth, over huge-page
  * buffers, for each engine. The files are read in a shuffled order of aligned blocks, so that no
- * block comes twice before all have come once.
+ * block comes twice before all have come once. Then the ring against fio, in turns: same files,
+ * size, depth and kind of memory; the ratio is taken pair by pair.
  *
- *   io_bench [--quick] [FILE...]       without a file: a scratch file under /tmp, then removed
+ *   io_bench [--quick] [--json FILE] [FILE...]    without a file: a scratch file, then removed
  */
 
 #include <errno.h>
@@ -15,6 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "bench/fio.h"
+#include "bench/measure.h"
 #include "core/base/err.h"
 #include "core/base/nondet.h"
 #include "io/io.h"
@@ -22,6 +25,8 @@
 #define DEPTH_MAX 32U
 #define ARENA_BYTES (128 * MIB)
 #define REPEATS_MAX 9U
+#define PAIR_BYTES (4 * MIB)
+#define PAIR_DEPTH 8U
 #define SCRATCH_PATH "/tmp/k3ring-io-bench-XXXXXX"
 
 struct block {
@@ -38,10 +43,12 @@ struct bench {
     uint64_t deadline_ns;
     uint32_t repeats;
     uint64_t repeat_ns;
+    uint32_t pairs, pair_ms; /* with fio */
+    cJSON *json;
 };
 
 struct result {
-    double gb_per_s[REPEATS_MAX];
+    struct figure gb_per_s;
     double latency_us;
     double reads_per_submit;
     const char *note;
@@ -127,11 +134,12 @@ static void read_on(struct io_req *req)
     }
 }
 
-static int repeat_once(uint64_t size_bytes, uint32_t depth, int32_t buffer, double *gb_per_s)
+static int repeat_once(uint64_t size_bytes, uint32_t depth, int32_t buffer, uint64_t time_ns,
+                       double *gb_per_s)
 {
     uint64_t bytes_before = io_stats(io)->bytes;
     uint64_t begin_ns = nondet_now_ns();
-    bench.deadline_ns = begin_ns + bench.repeat_ns;
+    bench.deadline_ns = begin_ns + time_ns;
     for (uint32_t i = 0; i < depth; i++) {
         reqs[i] = (struct io_req){.size_bytes = (uint32_t)size_bytes,
                                   .target = bench.arena + i * size_bytes,
@@ -160,7 +168,9 @@ static int measure(enum io_engine engine, uint64_t size_bytes, uint32_t depth,
     result->note = rc == 0 ? "fixed" : "plain";
     rc = 0;
     for (uint32_t i = 0; i < bench.repeats && rc == 0; i++) {
-        rc = repeat_once(size_bytes, depth, buffer, &result->gb_per_s[i]);
+        double gb_per_s = 0;
+        rc = repeat_once(size_bytes, depth, buffer, bench.repeat_ns, &gb_per_s);
+        figure_add(&result->gb_per_s, gb_per_s);
     }
     const struct io_stats *stats = io_stats(io);
     result->latency_us = (double)stats->latency_ns_sum / 1e3 / (double)stats->requests;
@@ -171,11 +181,16 @@ static int measure(enum io_engine engine, uint64_t size_bytes, uint32_t depth,
 
 /* ---- reporting ---- */
 
-static int compare_double(const void *a, const void *b)
+static void row_json(const char *engine, uint64_t size_bytes, uint32_t depth,
+                     const struct result *result)
 {
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddItemToArray(cJSON_GetObjectItem(bench.json, "rows"), row);
+    cJSON_AddStringToObject(row, "engine", engine);
+    cJSON_AddNumberToObject(row, "size_bytes", (double)size_bytes);
+    cJSON_AddNumberToObject(row, "depth", depth);
+    cJSON_AddNumberToObject(row, "latency_us", result->latency_us);
+    figure_json(row, "gb_per_s", &result->gb_per_s);
 }
 
 static int row(enum io_engine engine, uint64_t size_bytes, uint32_t depth)
@@ -190,12 +205,12 @@ static int row(enum io_engine engine, uint64_t size_bytes, uint32_t depth)
         return 0;
     }
     TRY(rc);
-    qsort(result.gb_per_s, bench.repeats, sizeof result.gb_per_s[0], compare_double);
     printf("%-9s %7llu %5u %8.2f %8.2f %8.2f %10.0f %8.2f  %s\n", name,
-           (unsigned long long)(size_bytes / KIB), depth, result.gb_per_s[bench.repeats / 2],
-           result.gb_per_s[0], result.gb_per_s[bench.repeats - 1], result.latency_us,
+           (unsigned long long)(size_bytes / KIB), depth, figure_median(&result.gb_per_s),
+           figure_least(&result.gb_per_s), figure_most(&result.gb_per_s), result.latency_us,
            result.reads_per_submit, result.note);
     fflush(stdout);
+    row_json(name, size_bytes, depth, &result);
     return 0;
 }
 
@@ -221,6 +236,78 @@ static int table(bool quick)
         }
     }
     return 0;
+}
+
+/* ---- against fio ---- */
+
+static void pairs_json(const struct figure *ours, const struct figure *theirs,
+                       const struct figure *ratio)
+{
+    double low;
+    double high;
+    double sure = figure_interval(ratio, &low, &high);
+    cJSON *o = cJSON_AddObjectToObject(bench.json, "fio");
+    cJSON_AddNumberToObject(o, "size_bytes", (double)PAIR_BYTES);
+    cJSON_AddNumberToObject(o, "depth", PAIR_DEPTH);
+    figure_json(o, "ours_gb_per_s", ours);
+    figure_json(o, "fio_gb_per_s", theirs);
+    figure_json(o, "ours_over_fio", ratio);
+    cJSON_AddNumberToObject(o, "interval_low", low);
+    cJSON_AddNumberToObject(o, "interval_high", high);
+    cJSON_AddNumberToObject(o, "interval_percent", sure);
+    printf("ours %.2f GB/s, fio %.2f GB/s (medians); ours : fio %.3f, median of %u pairs "
+           "(%.3f-%.3f with %.0f%%)\n", figure_median(ours), figure_median(theirs),
+           figure_median(ratio), ratio->count, low, high, sure);
+}
+
+static int make_pairs(char *const *paths, uint32_t count, int32_t buffer)
+{
+    struct figure ours = {0};
+    struct figure theirs = {0};
+    struct figure ratio = {0};
+    for (uint32_t i = 0; i < bench.pairs; i++) {
+        double fio = 0;
+        double own = 0;
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            if ((turn + i) % 2 == 0) {
+                TRY(repeat_once(PAIR_BYTES, PAIR_DEPTH, buffer, bench.pair_ms * 1000000ULL,
+                                &own));
+            } else {
+                fio = fio_read(paths, count, PAIR_BYTES, PAIR_DEPTH, bench.pair_ms, i + 1);
+            }
+        }
+        if (fio <= 0) {
+            printf("no pairs with fio: it failed to read these files\n");
+            return 0;
+        }
+        figure_add(&ours, own);
+        figure_add(&theirs, fio);
+        figure_add(&ratio, own / fio);
+    }
+    pairs_json(&ours, &theirs, &ratio);
+    return 0;
+}
+
+static int against_fio(char *const *paths, uint32_t count)
+{
+    const char *why = fio_begin(PAIR_DEPTH * PAIR_BYTES);
+    if (why != NULL) {
+        printf("no pairs with fio: %s\n", why);
+        cJSON_AddStringToObject(bench.json, "no_fio", why);
+        return 0;
+    }
+    printf("in turns with fio: io_uring, direct, %u x %llu MiB, registered huge pages, %u ms "
+           "each\n", PAIR_DEPTH, (unsigned long long)(PAIR_BYTES / MIB), bench.pair_ms);
+    struct io_options options = {.engine = IO_URING, .depth = PAIR_DEPTH, .buffer_count = 1};
+    int rc = make_blocks(PAIR_BYTES);
+    rc = rc < 0 ? rc : io_open(&io, &options, &bench.files);
+    if (rc == 0) {
+        bool fixed = io_register_buffer(io, 0, bench.arena, ARENA_BYTES) == 0;
+        rc = make_pairs(paths, count, fixed ? 0 : IO_NO_BUFFER);
+        io_close(io);
+    }
+    fio_end();
+    return rc;
 }
 
 /* The share of the arena that really lies on huge pages, in percent; -1 when not told. */
@@ -273,25 +360,37 @@ static int run(char **paths, uint32_t count, bool quick)
            count, (double)bytes / 1e9, bench.files.direct_count,
            (unsigned long long)(ARENA_BYTES / MIB), huge_percent(), bench.repeats,
            (double)bench.repeat_ns / 1e9);
-    return table(quick);
+    cJSON_AddArrayToObject(bench.json, "rows");
+    TRY(table(quick));
+    return against_fio(paths, count);
 }
 
 int main(int argc, char **argv)
 {
-    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
-    char **paths = argv + 1 + quick;
-    uint32_t count = (uint32_t)(argc - 1 - quick);
-    if (count > 0 && paths[0][0] == '-') {
-        fprintf(stderr, "usage: io_bench [--quick] [FILE...]\n");
-        return 2;
+    bool quick = false;
+    const char *json = NULL;
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "--quick") == 0) {
+            quick = true;
+        } else if (strcmp(argv[at], "--json") == 0 && at + 1 < argc) {
+            json = argv[++at];
+        } else {
+            fprintf(stderr, "usage: io_bench [--quick] [--json FILE] [FILE...]\n");
+            return 2;
+        }
     }
+    uint32_t count = (uint32_t)(argc - at);
     bench.repeats = quick ? 3 : 5;
     bench.repeat_ns = quick ? 200000000 : 1000000000;
+    bench.pairs = quick ? 9 : 15;
+    bench.pair_ms = quick ? 500 : 1500;
+    bench.json = cJSON_CreateObject();
     char scratch[] = SCRATCH_PATH;
     char *scratch_list[] = {scratch};
     int rc = count > 0 ? 0 : write_scratch(scratch, quick ? 256 * MIB : 2 * GIB);
     if (rc == 0) {
-        rc = run(count > 0 ? paths : scratch_list, count > 0 ? count : 1, quick);
+        rc = run(count > 0 ? argv + at : scratch_list, count > 0 ? count : 1, quick);
     }
     if (count == 0) {
         unlink(scratch);
@@ -301,5 +400,6 @@ int main(int argc, char **argv)
     if (rc < 0) {
         fprintf(stderr, "io_bench: %s\n", err_message());
     }
-    return err_exit_status(rc);
+    bool written = json == NULL || measure_write(json, bench.json);
+    return rc < 0 ? err_exit_status(rc) : !written;
 }

@@ -1,53 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A streamed token against the same reads alone and against compute with everything resident,
- * interleaved in one program, at several budgets.
+/* A streamed token against the co-run: the same reads and the same kernels over as many bytes, by
+ * as many threads, at once and without waiting for each other (bench/corun.h). Reads alone and
+ * compute alone stand beside it. All of them take turns inside one run; the ratio is taken from
+ * neighbours in time. Regimes: the drive is the limit; drive and cores are even (the pin that
+ * makes them so is searched); the cores are the limit.
  *
- *   pipeline_bench MODEL [--quick] [--json FILE]
+ *   pipeline_bench MODEL [--quick] [--json FILE] [--only REGIME]
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include "bench/corun.h"
+#include "bench/measure.h"
 #include "core/base/err.h"
+#include "core/base/memory.h"
 #include "core/base/nondet.h"
 #include "core/exec/generate.h"
 
-#define TOKENS_PER_RUN 4U
-#define REPEATS_MAX 9
-#define BUFFER_BYTES (128 * MIB)
+#define TOKENS_MAX 8U
+#define CACHED_SLOTS 448U      /* hold every expert that the timed tokens ask for */
+#define RESIDENT_PERCENT 95.0
+#define TOLERANCE 1.05
 
-struct budget {
+struct regime {
     const char *name;
     uint64_t ram_bytes;
-    bool all;
+    uint64_t pin_bytes;        /* or PLAN_AUTO */
+    uint64_t slots;
 };
 
-static const struct budget budgets[] = {
-    {"1.5G", 1536 * MIB, false}, {"4G", 4 * GIB, false}, {"all", 21 * GIB, true}};
+struct settings {
+    const char *dir, *only;
+    uint32_t tokens, repeats;
+};
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+struct row {
+    const char *name;
+    struct figure token, corun, reads, compute, ratio;
+    double stall_s[STALL_CAUSES]; /* per token, last repeat */
+    double io_cpu_s_per_gb, faults_per_token;
+    uint64_t token_bytes, corun_bytes, pin_bytes, ram_bytes, slots;
+    uint32_t threads;
+};
 
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
-}
-
-static struct engine_options options_for(const struct budget *b)
-{
-    return (struct engine_options){
-        .ram_bytes = b->ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "arc",
-        .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
-        .pin_bytes = b->all ? PLAN_ALL : PLAN_AUTO, .pin_percent = -1,
-        .expert_slots = b->all ? PLAN_ALL : PLAN_AUTO, .tile_bytes = PLAN_AUTO,
-        .prompt_tokens = 4};
-}
+/* What one generated sequence showed; times are of the tokens between the first and the last. */
+struct sequence {
+    uint64_t at_ns[TOKENS_MAX + 2];
+    struct rusage usage[TOKENS_MAX + 2];
+    double token_s;
+    double stall_s[STALL_CAUSES];
+    double io_cpu_s, io_bytes, faults;
+    uint64_t token_bytes;
+};
 
 static void die(const char *what)
 {
@@ -55,12 +61,32 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Seconds per later token, and how many bytes such a token read. */
-static double streamed(struct engine *e, uint64_t *token_bytes)
+static void on_token(void *ctx, uint32_t step, uint32_t id)
 {
-    static const uint32_t prompt[] = {3, 14, 15, 92};
-    uint32_t ids[TOKENS_PER_RUN + 1];
-    struct generate_request r = {.ids = prompt, .id_count = 4, .gen = TOKENS_PER_RUN + 1};
+    struct sequence *s = ctx;
+    (void)id;
+    s->at_ns[step] = nondet_now_ns();
+    getrusage(RUSAGE_SELF, &s->usage[step]);
+}
+
+static uint64_t read_bytes(const struct engine_stats *s)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < READ_CLASSES; i++) {
+        bytes += s->class[i].bytes;
+    }
+    return bytes;
+}
+
+/* A prompt of one token, then tokens that are timed, then one more, so that reading ahead crosses
+ * the last border as it crossed the first. */
+static struct sequence streamed(struct engine *e, uint32_t tokens)
+{
+    static const uint32_t prompt[] = {3};
+    struct sequence s = {0};
+    uint32_t ids[TOKENS_MAX + 2];
+    struct generate_request r = {.ids = prompt, .id_count = 1, .gen = tokens + 2,
+                                 .on_token = on_token, .ctx = &s};
     struct generate_result out = {.ids = ids};
     struct engine_stats before;
     struct engine_stats after;
@@ -69,206 +95,241 @@ static double streamed(struct engine *e, uint64_t *token_bytes)
         die("generate");
     }
     engine_stats(e, &after);
-    *token_bytes = 0;
-    for (int i = 0; i < READ_CLASSES; i++) {
-        *token_bytes += after.class[i].bytes - before.class[i].bytes;
+    s.token_s = (double)(s.at_ns[tokens] - s.at_ns[0]) / 1e9 / tokens;
+    s.token_bytes = (read_bytes(&after) - read_bytes(&before)) / (tokens + 2);
+    s.io_bytes = (double)(after.io.bytes - before.io.bytes);
+    s.io_cpu_s = (double)(after.io_cpu_ns - before.io_cpu_ns) / 1e9;
+    s.faults = (double)(s.usage[tokens].ru_minflt - s.usage[1].ru_minflt +
+                        s.usage[tokens].ru_majflt - s.usage[1].ru_majflt) / (tokens - 1);
+    for (int i = 0; i < STALL_CAUSES; i++) {
+        s.stall_s[i] = (double)(after.stall_ns[i] - before.stall_ns[i]) / 1e9 / (tokens + 2);
     }
-    *token_bytes /= TOKENS_PER_RUN + 1;
-    return (double)out.rest_ns / 1e9 / TOKENS_PER_RUN;
+    return s;
 }
 
-/* The reads of one token without compute: every streamed tile in walk order, and after each
- * router the experts of a seeded demand, through the same backend at the same depth and size. */
-struct reader {
-    struct io *io;
-    const struct plan *plan;
-    struct io_req *req;
-    bool *busy;
-    uint32_t depth;
-    unsigned char *buffer;
-    uint64_t at, bytes;
-    bool fixed;
-};
-
-static void read_done(struct io_req *req)
+static struct engine_options options_for(const struct regime *g)
 {
-    *(bool *)req->owner = false;
+    return (struct engine_options){
+        .ram_bytes = g->ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "lru",
+        .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
+        .pin_bytes = g->pin_bytes, .pin_percent = -1, .expert_slots = g->slots,
+        .tile_bytes = PLAN_AUTO, .prompt_tokens = 1};
 }
 
-static void read_window(struct reader *r, uint32_t file, uint64_t offset, uint64_t size)
+static double run_corun(struct corun *c, enum corun_half what, uint32_t tokens, uint64_t *bytes)
 {
-    while (size > 0) {
-        uint64_t piece = size < r->plan->io_size_bytes ? size : r->plan->io_size_bytes;
-        while (io_room(r->io) == 0) {
-            io_run(r->io, IO_WAIT_FOREVER);
-        }
-        uint32_t slot = 0;
-        while (r->busy[slot]) {
-            slot++;
-        }
-        r->at = r->at + piece > BUFFER_BYTES ? 0 : r->at;
-        r->busy[slot] = true;
-        r->req[slot] = (struct io_req){.offset_bytes = offset, .size_bytes = (uint32_t)piece,
-                                       .file = file, .target = r->buffer + r->at,
-                                       .buffer = r->fixed ? 0 : IO_NO_BUFFER, .done = read_done,
-                                       .owner = &r->busy[slot]};
-        io_read(r->io, &r->req[slot]);
-        io_run(r->io, 0);
-        r->at += piece;
-        r->bytes += piece;
-        offset += piece;
-        size -= piece;
+    double seconds;
+    uint64_t read;
+    if (corun_run(c, what, tokens, &seconds, &read) < 0) {
+        die("co-run");
     }
+    if (bytes != NULL) {
+        *bytes = read / tokens;
+    }
+    return seconds / tokens;
 }
 
-static void read_experts(struct reader *r, const struct model *model, uint32_t layer,
-                         struct rng *rng)
+static void measure(const struct settings *s, const struct regime *g, struct row *row)
 {
-    struct extent extents[EXPERT_PARTS];
-    uint32_t part_at[EXPERT_PARTS];
-    for (uint32_t i = 0; i < model->config.experts_per_token; i++) {
-        uint32_t expert = (uint32_t)rng_below(rng, model->config.experts);
-        uint32_t count = model_expert_extents(model, layer, expert, extents, part_at);
-        for (uint32_t x = 0; x < count; x++) {
-            uint64_t begin = align_down(extents[x].offset_bytes, PAGE_BYTES);
-            uint64_t end = align_up(extents[x].offset_bytes + extents[x].size_bytes, PAGE_BYTES);
-            read_window(r, extents[x].file, begin, end - begin);
-        }
-    }
-}
-
-static double reads_alone(struct reader *r, const struct model *model)
-{
-    struct rng rng = rng_seed(1);
-    uint64_t begun = nondet_now_ns();
-    r->bytes = 0;
-    for (uint32_t s = 0; s < r->plan->step_count; s++) {
-        const struct plan_step *step = &r->plan->steps[s];
-        for (uint32_t i = 0; i < step->tile_count; i++) {
-            const struct plan_tile *tile = &r->plan->tiles[step->tile_first + i];
-            if (!tile->pinned) {
-                read_window(r, tile->file, tile->offset_bytes, tile->window_bytes);
-            }
-        }
-        if (step->kind == STEP_ROUTE && r->plan->cache_slots == 0) {
-            read_experts(r, model, step->layer, &rng);
-        }
-    }
-    while (io_in_flight(r->io) > 0) {
-        io_run(r->io, IO_WAIT_FOREVER);
-    }
-    return (double)(nondet_now_ns() - begun) / 1e9;
-}
-
-static void open_reader(struct reader *r, const struct engine *e, struct io_files *files)
-{
-    const struct model *model = engine_model(e);
-    const char **paths = calloc(model->file_count, sizeof *paths);
-    for (uint32_t i = 0; i < model->file_count; i++) {
-        paths[i] = model->files[i].path;
-    }
-    if (io_files_open(files, paths, NULL, model->file_count) < 0) {
-        die("files");
-    }
-    free(paths);
-    r->plan = engine_plan_of(e);
-    r->depth = r->plan->request.io_depth;
-    struct io_options o = {.engine = IO_URING, .depth = r->depth, .buffer_count = 1};
-    if (io_open(&r->io, &o, files) < 0) {
-        die("ring");
-    }
-    r->req = calloc(r->depth, sizeof *r->req);
-    r->busy = calloc(r->depth, sizeof *r->busy);
-    unsigned char *raw = mmap(NULL, BUFFER_BYTES + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    r->buffer = (unsigned char *)align_up((uint64_t)(uintptr_t)raw, HUGE_PAGE_BYTES);
-    madvise(r->buffer, BUFFER_BYTES, MADV_HUGEPAGE);
-    memset(r->buffer, 1, BUFFER_BYTES);
-    r->fixed = io_register_buffer(r->io, 0, r->buffer, BUFFER_BYTES) == 0;
-}
-
-struct row {
-    double streamed, reads, compute;
-    uint64_t bytes;
-};
-
-static void measure(const char *dir, const struct budget *b, double compute, int repeats,
-                    struct row *row)
-{
-    struct engine_options o = options_for(b);
+    struct engine_options o = options_for(g);
     struct engine *e;
-    struct reader r = {0};
-    struct io_files files;
-    double token[REPEATS_MAX];
-    double reads[REPEATS_MAX];
-    if (engine_open(&e, dir, &o) < 0) {
-        die(b->name);
+    struct corun *c;
+    struct engine_facts facts;
+    if (engine_open(&e, s->dir, &o) < 0) {
+        die(g->name);
     }
-    open_reader(&r, e, &files);
-    streamed(e, &row->bytes); /* loads the pins */
-    for (int i = 0; i < repeats; i++) {
-        token[i] = streamed(e, &row->bytes);
-        reads[i] = b->all ? 0 : reads_alone(&r, engine_model(e));
+    engine_facts(e, &facts);
+    const struct plan *p = engine_plan_of(e);
+    if (corun_open(&c, engine_model(e), p, facts.threads, p->cache_slots > 0) < 0) {
+        die("co-run");
     }
-    row->streamed = median(token, repeats);
-    row->reads = median(reads, repeats);
-    row->compute = b->all ? row->streamed : compute;
-    io_close(r.io);
-    io_files_close(&files);
-    free(r.req);
-    free(r.busy);
+    *row = (struct row){.name = g->name, .pin_bytes = p->account.pins, .ram_bytes = g->ram_bytes,
+                        .slots = p->cache_slots, .threads = facts.threads};
+    streamed(e, s->tokens); /* loads pins and cache */
+    double before = run_corun(c, CORUN_BOTH, s->tokens, &row->corun_bytes);
+    for (uint32_t i = 0; i < s->repeats; i++) {
+        struct sequence q = streamed(e, s->tokens);
+        double after = run_corun(c, CORUN_BOTH, s->tokens, NULL);
+        figure_add(&row->token, q.token_s);
+        figure_add(&row->corun, after);
+        figure_add(&row->ratio, 2 * q.token_s / (before + after));
+        figure_add(&row->reads, run_corun(c, CORUN_READS, s->tokens, NULL));
+        figure_add(&row->compute, run_corun(c, CORUN_COMPUTE, s->tokens, NULL));
+        before = after;
+        row->token_bytes = q.token_bytes;
+        row->io_cpu_s_per_gb = q.io_cpu_s / (q.io_bytes / 1e9);
+        row->faults_per_token = q.faults;
+        memcpy(row->stall_s, q.stall_s, sizeof row->stall_s);
+    }
+    corun_close(c);
     engine_close(e);
 }
 
-static void write_json(const char *path, const struct row *rows, int repeats)
+/* The pins at which reads alone take as long as compute alone, by a few steps of the rule of
+ * three; only plans are made, no engine is opened. */
+static uint64_t even_pins(const struct settings *s, const struct regime *g)
 {
-    FILE *out = fopen(path, "w");
-    if (out == NULL) {
-        return;
+    struct regime trial = *g;
+    trial.pin_bytes = 0;
+    for (int step = 0; step < 4; step++) {
+        struct engine_options o = options_for(&trial);
+        struct model *model;
+        struct plan *plan;
+        struct corun *c;
+        struct figure reads = {0};
+        struct figure compute = {0};
+        uint64_t bytes = 0;
+        if (engine_plan(s->dir, &o, &model, &plan) < 0 ||
+            corun_open(&c, model, plan, memory_processors(), false) < 0) {
+            die("search");
+        }
+        run_corun(c, CORUN_READS, 1, &bytes);
+        for (int i = 0; i < 3; i++) {
+            figure_add(&reads, run_corun(c, CORUN_READS, 1, NULL));
+            figure_add(&compute, run_corun(c, CORUN_COMPUTE, 1, NULL));
+        }
+        double over = 1 - figure_median(&compute) / figure_median(&reads);
+        double pins = (double)trial.pin_bytes + over * (double)bytes;
+        trial.pin_bytes = pins > 0 ? align_down((uint64_t)pins, PAGE_BYTES) : 0;
+        corun_close(c);
+        plan_free(plan);
+        model_close(model);
     }
-    fprintf(out, "{\"repeats\": %d, \"tokens_per_run\": %u, \"rows\": [", repeats, TOKENS_PER_RUN);
-    for (size_t i = 0; i < countof(budgets); i++) {
-        fprintf(out, "%s{\"ram\": \"%s\", \"streamed_s\": %.4f, \"reads_alone_s\": %.4f, "
-                "\"compute_alone_s\": %.4f, \"bytes_per_token\": %llu}", i > 0 ? ", " : "",
-                budgets[i].name, rows[i].streamed, rows[i].reads, rows[i].compute,
-                (unsigned long long)rows[i].bytes);
+    return trial.pin_bytes;
+}
+
+static uint64_t trunk_bytes(const struct settings *s, struct regime *g)
+{
+    struct engine_options o = options_for(g);
+    struct model *model;
+    struct plan *plan;
+    if (engine_plan(s->dir, &o, &model, &plan) < 0) {
+        die("plan");
     }
-    fprintf(out, "]}\n");
-    fclose(out);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < plan->tile_count; i++) {
+        bytes += plan->tiles[i].window_bytes;
+    }
+    plan_free(plan);
+    model_close(model);
+    return bytes;
+}
+
+static void print_rows(const struct row *rows, uint32_t count)
+{
+    printf("%-8s %9s %8s %8s %8s %8s %8s %15s %9s %9s\n", "regime", "pins MiB", "MB/token",
+           "s/token", "co-run", "reads", "compute", "token : co-run", "cpu s/GB", "faults");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct row *r = &rows[i];
+        printf("%-8s %9.0f %8.0f %8.3f %8.3f %8.3f %8.3f %5.3f %4.2f-%4.2f %9.4f %9.1f\n",
+               r->name, (double)r->pin_bytes / (double)MIB, (double)r->token_bytes / 1e6,
+               figure_median(&r->token), figure_median(&r->corun), figure_median(&r->reads),
+               figure_median(&r->compute), figure_median(&r->ratio), figure_least(&r->ratio),
+               figure_most(&r->ratio), r->io_cpu_s_per_gb, r->faults_per_token);
+    }
+    printf("stalls of a token, ms, mean over workers:   trunk experts   embed    head   pages "
+           "compute\n");
+    for (uint32_t i = 0; i < count; i++) {
+        printf("%-40s", rows[i].name);
+        for (int k = 0; k < STALL_CAUSES; k++) {
+            printf(" %7.1f", 1e3 * rows[i].stall_s[k]);
+        }
+        printf("\n");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (figure_median(&rows[i].ratio) > TOLERANCE) {
+            printf("above %.2f: %s\n", TOLERANCE, rows[i].name);
+        }
+    }
+}
+
+static void row_json(cJSON *list, const struct row *r)
+{
+    static const char *const causes[STALL_CAUSES] = {"trunk", "experts", "embed",
+                                                     "head", "slab_pages", "compute"};
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddItemToArray(list, o);
+    cJSON_AddStringToObject(o, "regime", r->name);
+    cJSON_AddNumberToObject(o, "ram_bytes", (double)r->ram_bytes);
+    cJSON_AddNumberToObject(o, "pin_bytes", (double)r->pin_bytes);
+    cJSON_AddNumberToObject(o, "cache_slots", (double)r->slots);
+    cJSON_AddNumberToObject(o, "threads", r->threads);
+    cJSON_AddNumberToObject(o, "bytes_per_token", (double)r->token_bytes);
+    cJSON_AddNumberToObject(o, "corun_bytes_per_token", (double)r->corun_bytes);
+    figure_json(o, "token_s", &r->token);
+    figure_json(o, "corun_s", &r->corun);
+    figure_json(o, "reads_alone_s", &r->reads);
+    figure_json(o, "compute_alone_s", &r->compute);
+    figure_json(o, "token_over_corun", &r->ratio);
+    cJSON_AddNumberToObject(o, "io_cpu_s_per_gb", r->io_cpu_s_per_gb);
+    cJSON_AddNumberToObject(o, "page_faults_per_token", r->faults_per_token);
+    cJSON *stalls = cJSON_AddObjectToObject(o, "stall_s_per_token");
+    for (int i = 0; i < STALL_CAUSES; i++) {
+        cJSON_AddNumberToObject(stalls, causes[i], r->stall_s[i]);
+    }
+}
+
+static void write_json(const char *path, const struct settings *s, const struct row *rows,
+                       uint32_t count)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddNumberToObject(root, "repeats", s->repeats);
+    cJSON_AddNumberToObject(root, "tokens_per_run", s->tokens);
+    cJSON *list = cJSON_AddArrayToObject(root, "regimes");
+    for (uint32_t i = 0; i < count; i++) {
+        row_json(list, &rows[i]);
+    }
+    measure_write(path, root);
+}
+
+static uint32_t run_regimes(const struct settings *s, struct row *rows)
+{
+    struct regime drive = {"drive", 1536 * MIB, PLAN_AUTO, PLAN_AUTO};
+    struct regime even = {"even", 64 * GIB, 0, 0};
+    struct regime cores = {"cores", 64 * GIB, 0, CACHED_SLOTS};
+    uint64_t trunk = trunk_bytes(s, &drive);
+    uint32_t count = 0;
+    if (s->only == NULL || strcmp(s->only, drive.name) == 0) {
+        measure(s, &drive, &rows[count++]);
+    }
+    if (s->only == NULL || strcmp(s->only, even.name) == 0) {
+        even.pin_bytes = even_pins(s, &even);
+        even.ram_bytes = even.pin_bytes + 512 * MIB;
+        measure(s, &even, &rows[count++]);
+    }
+    if (s->only == NULL || strcmp(s->only, cores.name) == 0) {
+        cores.pin_bytes = (uint64_t)((double)trunk * RESIDENT_PERCENT / 100);
+        cores.ram_bytes = cores.pin_bytes + CACHED_SLOTS * 17 * MIB + 512 * MIB;
+        measure(s, &cores, &rows[count++]);
+    }
+    return count;
 }
 
 int main(int argc, char **argv)
 {
-    const char *dir = NULL;
     const char *json = NULL;
-    int repeats = 5;
-    struct row rows[countof(budgets)] = {0};
+    struct settings s = {.tokens = 4, .repeats = 5};
+    struct row rows[3];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            repeats = 3;
+            s.tokens = 2;
+            s.repeats = 3;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            s.only = argv[++i];
         } else {
-            dir = argv[i];
+            s.dir = argv[i];
         }
     }
-    if (dir == NULL) {
-        fprintf(stderr, "usage: pipeline_bench MODEL [--quick] [--json FILE]\n");
+    if (s.dir == NULL) {
+        fprintf(stderr, "usage: pipeline_bench MODEL [--quick] [--json FILE] [--only REGIME]\n");
         return 2;
     }
-    for (size_t i = countof(budgets); i-- > 0;) {
-        measure(dir, &budgets[i], rows[countof(budgets) - 1].streamed, repeats, &rows[i]);
-    }
-    printf("%-6s %12s %12s %12s %14s %18s\n", "ram", "s/token", "reads alone", "compute",
-           "MB per token", "s/token : larger");
-    for (size_t i = 0; i < countof(budgets); i++) {
-        double larger = rows[i].reads > rows[i].compute ? rows[i].reads : rows[i].compute;
-        printf("%-6s %12.3f %12.3f %12.3f %14.1f %18.3f\n", budgets[i].name, rows[i].streamed,
-               rows[i].reads, rows[i].compute, (double)rows[i].bytes / 1e6,
-               rows[i].streamed / larger);
-    }
+    uint32_t count = run_regimes(&s, rows);
+    print_rows(rows, count);
     if (json != NULL) {
-        write_json(json, rows, repeats);
+        write_json(json, &s, rows, count);
     }
     return 0;
 }

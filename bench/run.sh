@@ -1,19 +1,22 @@
 #!/bin/sh
-# make bench: kernels, the drive, and the pipeline on the 5-layer full-width model, which is made
-# on first use (about 17 GB under $BUILD/bench/model5; delete it when done). BENCH_ARGS=--quick is
-# the short form. Tables on the terminal, JSON beside the programs.
+# make bench: kernels, the drive, the pipeline, chunks and identity on the 5-layer full-width model,
+# which is made on first use (about 17 GB under $BUILD/bench/model5, or in $BENCH_MODEL; delete it
+# when done). BENCH_ARGS=--quick is the short form. Tables on the terminal, JSON under $BUILD/bench.
 # shellcheck disable=SC2086 # quick is empty or one word
 set -eu
 bench=$BUILD/bench
-model=$bench/model5
+model=${BENCH_MODEL:-$bench/model5}
 quick=${BENCH_ARGS:-}
 [ -f "$model/config.json" ] ||
     "$BUILD/k3ring" synth "$model" --preset k3 --layers 5 --experts 128 --vocab 32768
 echo "== kernels"
 "$bench/kernel_bench" $quick
 echo "== drive"
-"$bench/io_bench" $quick "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
+"$bench/io_bench" $quick --json "$bench/io.json" \
+    "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
 echo "== pipeline"
 "$bench/pipeline_bench" $quick --json "$bench/pipeline.json" "$model"
+echo "== chunks"
+"$bench/chunk_bench" $quick --json "$bench/chunk.json" "$model"
 echo "== identity on the wide model"
 "$bench/identity_bench" $quick "$model"

@@ -9,3 +9,10 @@ uint64_t nondet_now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
+
+uint64_t nondet_thread_cpu_ns(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000U + (uint64_t)used.tv_nsec;
+}

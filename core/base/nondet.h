@@ -10,6 +10,9 @@
 /* Monotonic nanoseconds since an arbitrary start. Any thread. */
 uint64_t nondet_now_ns(void);
 
+/* Processor time the calling thread has taken, system calls included. */
+uint64_t nondet_thread_cpu_ns(void);
+
 /* SplitMix64: a small seeded generator with a full 2^64 period. One owner, no locking. */
 struct rng {
     uint64_t state;

@@ -394,6 +394,7 @@ void engine_stats(struct engine *e, struct engine_stats *out)
                                  .cache_evictions = e->cache_stats.evictions,
                                  .passes = e->passes_ever,
                                  .positions = e->positions_made,
+                                 .io_cpu_ns = e->io_cpu_ns,
                                  .io = e->io_stats};
     for (int i = 0; i < READ_CLASSES; i++) {
         out->class[i] = (struct engine_class_stats){

@@ -58,6 +58,7 @@ struct engine_stats {
     uint64_t stall_ns[STALL_CAUSES]; /* worker idle time, mean over workers */
     uint64_t cache_demands, cache_hits, cache_misses, cache_evictions;
     uint64_t passes, positions;
+    uint64_t io_cpu_ns;           /* processor time of the I/O thread; as of the last drain */
     struct io_stats io;
 };
 

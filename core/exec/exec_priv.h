@@ -210,7 +210,8 @@ struct engine {
     _Atomic uint64_t class_requests[READ_CLASSES], class_bytes[READ_CLASSES],
         class_payload[READ_CLASSES];
     uint64_t discarded_bytes, open_bytes, positions_made, passes_ever;
-    struct io_stats io_stats;      /* these four: copies the I/O thread makes when it drains */
+    uint64_t io_cpu_ns;            /* these five: copies the I/O thread makes when it drains */
+    struct io_stats io_stats;
     char io_features[128];
     bool io_fixed;
     struct cache_stats cache_stats;

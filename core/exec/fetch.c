@@ -79,6 +79,7 @@ static bool lockable(struct engine *e)
 static void copy_figures(struct engine *e)
 {
     e->io_stats = *io_stats(e->io);
+    e->io_cpu_ns = nondet_thread_cpu_ns();
     e->io_fixed = e->fetch.fixed;
     snprintf(e->io_features, sizeof e->io_features, "%s", io_features(e->io));
     if (e->cache != NULL) {
