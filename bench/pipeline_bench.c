@@ -20,7 +20,7 @@
 #include "core/exec/generate.h"
 
 #define TOKENS_MAX 8U
-#define CACHED_SLOTS 448U      /* hold every expert that the timed tokens ask for */
+#define CACHED_SLOTS 320U      /* hold every expert that the timed tokens ask for */
 #define RESIDENT_PERCENT 95.0
 #define TOLERANCE 1.05
 

@@ -26,6 +26,7 @@ static void set_widths(const struct model_config *c, struct activations *a)
     w[B_LATENT] = w[B_LATENT_SPLIT] = w[B_EXPERT_SUM] = c->latent;
     w[B_SHARED_GATE] = w[B_SHARED_UP] = config_shared_width(c);
     w[B_EXPERT_OUT] = (uint64_t)c->experts_per_token * c->latent;
+    w[B_EXPERT_HIDDEN] = (uint64_t)c->experts_per_token * c->expert_width;
 }
 
 /* Places buffers first..last one after the other from start; returns the end. */
@@ -33,7 +34,8 @@ static uint64_t place(struct activations *a, int first, int last, uint64_t start
 {
     for (int b = first; b <= last; b++) {
         a->offset_bytes[b] = start;
-        start = align_up(start + a->width[b] * a->chunk * sizeof(float), 64);
+        uint64_t tokens = b == B_EXPERT_HIDDEN ? 1 : a->chunk;
+        start = align_up(start + a->width[b] * tokens * sizeof(float), 64);
     }
     return start;
 }

@@ -47,7 +47,8 @@ enum buffer_id {
     B_SHARED_GATE, B_SHARED_UP, /* [shared width] */
     B_EXPERT_OUT,   /* [k][latent], kept apart until summed in router order */
     B_EXPERT_SUM,   /* [latent] */
-    B_MOE_LAST = B_EXPERT_SUM,
+    B_EXPERT_HIDDEN, /* [k][expert_width], of one token whatever the chunk: experts cut in parts */
+    B_MOE_LAST = B_EXPERT_HIDDEN,
     B_COUNT
 };
 

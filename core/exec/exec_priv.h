@@ -27,9 +27,10 @@
 #include "core/exec/queue.h"
 #include "kernels/kernels.h"
 
-enum task_kind { TASK_TILE, TASK_PART, TASK_EXPERT };
+enum task_kind { TASK_TILE, TASK_PART, TASK_EXPERT, TASK_EXPERT_HIDDEN };
 
-/* kind in the top byte, then step (28 bits), then index (28 bits). */
+/* kind in the top byte, then step (28 bits), then index (28 bits). An expert's index is its number
+ * in the batch and, from bit 16 on, the part of its rows. */
 static inline uint64_t task_make(enum task_kind kind, uint32_t step, uint32_t index)
 {
     assert(step < 1U << 28 && index < 1U << 28);
@@ -50,9 +51,11 @@ struct step_run {
     uint32_t succ_first, succ_count; /* into engine.succ */
 };
 
-/* One distinct expert of the batch being served. */
+/* One distinct expert of the batch being served. Cut in parts, it is first the parts' rows of gate
+ * and up, then, when all of those are there, the parts' rows of down. */
 struct expert_run {
     _Atomic uint32_t pending;
+    _Atomic uint32_t parts_left; /* of the present stage */
     _Atomic uint32_t done;     /* computed for all its tokens */
     uint32_t expert, slot;
     bool hit, keep, retired;
@@ -67,6 +70,7 @@ struct expert_use {
 
 struct batch {
     uint32_t layer, step, tokens;
+    uint32_t parts;            /* tasks of an expert per stage; 1 = the expert is one task */
     struct expert_run *run;    /* [capacity] */
     uint32_t count, retired;
     struct expert_use *use;    /* [tokens * k] */
@@ -264,6 +268,9 @@ const uint64_t *thread_allocated(void);
 void compute_tile(struct engine *e, struct worker *w, uint32_t tile);
 void compute_part(struct engine *e, struct worker *w, uint32_t step, uint32_t part);
 void compute_expert(struct engine *e, struct worker *w, uint32_t index);
+void compute_expert_hidden(struct engine *e, struct worker *w, uint32_t index, uint32_t part);
+void compute_expert_down(struct engine *e, uint32_t index, uint32_t part);
+uint32_t compute_expert_parts(const struct engine *e, uint32_t tokens);
 uint32_t compute_parts(const struct engine *e, uint32_t step);
 void compute_kv_b(struct engine *e, struct worker *w, uint32_t tile);
 void compute_kda(struct engine *e, struct worker *w, uint32_t layer, uint32_t part);
@@ -276,6 +283,7 @@ void compute_situ(struct engine *e, uint32_t layer, uint32_t token);
 void compute_route(struct engine *e, uint32_t layer, uint32_t token);
 void compute_expert_sum(struct engine *e, uint32_t layer, uint32_t token);
 #define KDA_PARTS 16U
+#define EXPERT_PARTS_MAX 16U
 
 /* resident.c, state.c */
 int resident_load(struct engine *e);

@@ -65,6 +65,7 @@ static void open_run(struct engine *e, struct expert_run *run, const struct cach
     run->retired = false;
     run->requests_left = 0;
     atomic_store(&run->done, 0);
+    atomic_store(&run->parts_left, e->batch.parts);
     atomic_store(&run->pending, run->hit ? 1 : 2);
     if (run->hit) {
         struct extent window[EXPERT_PARTS];
@@ -85,6 +86,7 @@ bool expert_take_demand(struct engine *e)
     b->step = wanted - 1;
     b->layer = e->plan->steps[b->step].layer;
     b->tokens = e->tokens;
+    b->parts = compute_expert_parts(e, b->tokens);
     const struct cache_batch *answer =
         cache_demand(e->cache, b->layer - config_of(e)->first_dense, e->route_ids, b->tokens);
     for (uint32_t i = 0; i < answer->free_count; i++) {

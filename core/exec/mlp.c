@@ -5,6 +5,8 @@
 
 #include "core/exec/exec_priv.h"
 
+#define MXFP4_GROUP 32U /* weights of a scale, and of a block of the split layout */
+
 void compute_situ(struct engine *e, uint32_t layer, uint32_t token)
 {
     const struct model_config *c = config_of(e);
@@ -42,6 +44,21 @@ static void expert_matrix(struct engine *e, const struct expert_run *run, enum e
     struct matmul m = {.y = y, .y_stride = rows, .x = x, .x_stride = cols,
                        .w = run->part[packed], .scale = run->part[packed + 1], .rows = rows,
                        .cols = cols, .tokens = count};
+    e->kernels->mxfp4(&m);
+}
+
+/* A few rows of one of the three matrices for one token; y receives just those. */
+struct rows {
+    uint32_t first, count, cols;
+};
+
+static void expert_rows(struct engine *e, const struct expert_run *run, enum expert_part packed,
+                        const float *x, float *y, struct rows r)
+{
+    struct matmul m = {.y = y, .y_stride = r.count, .x = x, .x_stride = r.cols,
+                       .w = run->part[packed] + (size_t)r.first * (r.cols / 2),
+                       .scale = run->part[packed + 1] + (size_t)r.first * (r.cols / MXFP4_GROUP),
+                       .rows = r.count, .cols = r.cols, .tokens = 1};
     e->kernels->mxfp4(&m);
 }
 
@@ -83,6 +100,52 @@ void compute_expert(struct engine *e, struct worker *w, uint32_t index)
         uint32_t count = (uint32_t)min_u64(most, run->use_count - at);
         expert_block(e, w, run, use + at, count);
     }
+}
+
+/* Experts are cut so that all workers have their share of the last ones to arrive. Only when a
+ * single token is computed: with more there are enough experts, and their rows are reused. */
+uint32_t compute_expert_parts(const struct engine *e, uint32_t tokens)
+{
+    const struct model_config *c = config_of(e);
+    if (tokens > 1 || e->worker_count == 1) {
+        return 1;
+    }
+    uint32_t parts = (uint32_t)div_ceil(4ULL * e->worker_count, c->experts_per_token);
+    parts = parts < 4 ? 4 : parts;
+    parts = parts > EXPERT_PARTS_MAX ? EXPERT_PARTS_MAX : parts;
+    return (uint32_t)min_u64(parts, c->expert_width / MXFP4_GROUP);
+}
+
+/* Rows of gate and up; their activation goes to the expert's place in the layout down wants. */
+void compute_expert_hidden(struct engine *e, struct worker *w, uint32_t index, uint32_t part)
+{
+    const struct model_config *c = config_of(e);
+    const struct expert_run *run = &e->batch.run[index];
+    uint32_t groups = c->expert_width / MXFP4_GROUP;
+    uint32_t first = groups * part / e->batch.parts * MXFP4_GROUP;
+    uint32_t rows = groups * (part + 1) / e->batch.parts * MXFP4_GROUP - first;
+    uint32_t rank = e->batch.use[run->use_first].rank;
+    float *hidden = buffer(e, B_EXPERT_HIDDEN, 0) + (size_t)rank * c->expert_width + first;
+    float *gate = w->scratch + e->plan->scratch.hidden_gate;
+    float *up = w->scratch + e->plan->scratch.hidden_up;
+    const float *x = buffer(e, B_LATENT_SPLIT, 0);
+    expert_rows(e, run, W1_PACKED, x, gate, (struct rows){first, rows, c->latent});
+    expert_rows(e, run, W3_PACKED, x, up, (struct rows){first, rows, c->latent});
+    e->kernels->situ(gate, gate, up, rows, c->situ_beta, c->situ_linear_beta);
+    e->kernels->mxfp4_split(hidden, gate, rows);
+}
+
+/* Rows of down, to the token's own place. */
+void compute_expert_down(struct engine *e, uint32_t index, uint32_t part)
+{
+    const struct model_config *c = config_of(e);
+    const struct expert_run *run = &e->batch.run[index];
+    uint32_t first = c->latent * part / e->batch.parts;
+    uint32_t rows = c->latent * (part + 1) / e->batch.parts - first;
+    uint32_t rank = e->batch.use[run->use_first].rank;
+    const float *hidden = buffer(e, B_EXPERT_HIDDEN, 0) + (size_t)rank * c->expert_width;
+    float *y = buffer(e, B_EXPERT_OUT, 0) + (size_t)rank * c->latent + first;
+    expert_rows(e, run, W2_PACKED, hidden, y, (struct rows){first, rows, c->expert_width});
 }
 
 /* Router order, one fma per expert from +0; the norm is once, on the aggregate. */

@@ -61,7 +61,9 @@ int run_init(struct engine *e)
         widest = max_u64(widest, p->steps[i].tile_count);
     }
     uint64_t parts = max_u64((uint64_t)p->chunk, KDA_PARTS);
-    return queue_init(&e->ready, 8 * widest + 8 * parts + config_of(e)->experts + 64);
+    uint64_t experts = config_of(e)->experts +
+                       (uint64_t)config_of(e)->experts_per_token * EXPERT_PARTS_MAX;
+    return queue_init(&e->ready, 8 * widest + 8 * parts + experts + 64);
 }
 
 void run_fini(struct engine *e)
@@ -85,6 +87,21 @@ void run_reset(struct engine *e)
     atomic_store(&e->open_step, 0);
 }
 
+/* Pushes an expert's tasks of a stage; returns how many. */
+static uint32_t push_expert(struct engine *e, enum task_kind kind, uint32_t step, uint32_t index)
+{
+    uint32_t parts = e->batch.parts; /* once: after the last push the batch may go by */
+    for (uint32_t part = 0; part < parts; part++) {
+        push(e, task_make(kind, step, part << 16 | index));
+    }
+    return parts;
+}
+
+static uint32_t push_ready_expert(struct engine *e, uint32_t step, uint32_t index)
+{
+    return push_expert(e, e->batch.parts > 1 ? TASK_EXPERT_HIDDEN : TASK_EXPERT, step, index);
+}
+
 static void activate(struct engine *e, uint32_t index)
 {
     const struct plan_step *step = &e->plan->steps[index];
@@ -94,8 +111,7 @@ static void activate(struct engine *e, uint32_t index)
         uint32_t count = e->batch.count;
         for (uint32_t i = 0; i < count; i++) {
             if (atomic_fetch_sub(&e->batch.run[i].pending, 1) == 1) {
-                push(e, task_make(TASK_EXPERT, index, i));
-                ready++;
+                ready += push_ready_expert(e, index, i);
             }
         }
     } else if (step->tile_count > 0) {
@@ -137,8 +153,7 @@ void run_tile_data(struct engine *e, uint32_t tile)
 void run_expert_data(struct engine *e, uint32_t index)
 {
     if (atomic_fetch_sub(&e->batch.run[index].pending, 1) == 1) {
-        push(e, task_make(TASK_EXPERT, e->batch.step, index));
-        workers_notify(e, 1);
+        workers_notify(e, push_ready_expert(e, e->batch.step, index));
     }
 }
 
@@ -186,24 +201,52 @@ static void expert_done(struct engine *e, uint32_t index)
     io_wake(e->io);
 }
 
+/* One part of an expert. True when it was the expert's last. */
+static bool expert_part(struct engine *e, struct worker *w, enum task_kind kind, uint32_t step,
+                        uint32_t task_index)
+{
+    uint32_t index = task_index & 0xFFFFU;
+    uint32_t part = task_index >> 16;
+    struct expert_run *run = &e->batch.run[index];
+    if (kind == TASK_EXPERT_HIDDEN) {
+        compute_expert_hidden(e, w, index, part);
+        if (atomic_fetch_sub(&run->parts_left, 1) == 1) {
+            atomic_store(&run->parts_left, e->batch.parts);
+            workers_notify(e, push_expert(e, TASK_EXPERT, step, index));
+        }
+        return false;
+    }
+    if (e->batch.parts == 1) {
+        compute_expert(e, w, index);
+    } else {
+        compute_expert_down(e, index, part);
+    }
+    if (atomic_fetch_sub(&run->parts_left, 1) > 1) {
+        return false;
+    }
+    expert_done(e, index);
+    return true;
+}
+
 void run_task(struct engine *e, struct worker *w, uint64_t task)
 {
     enum task_kind kind = (enum task_kind)(task >> 56);
     uint32_t step = (uint32_t)(task >> 28) & 0x0FFFFFFFU;
     uint32_t index = (uint32_t)task & 0x0FFFFFFFU;
+    bool whole = true; /* one of the tasks its step counts */
     if (atomic_load(&e->error) != 0) {
         return;
     }
     if (kind == TASK_TILE) {
         compute_tile(e, w, index);
         tile_done(e, index);
-    } else if (kind == TASK_EXPERT) {
-        compute_expert(e, w, index);
-        expert_done(e, index);
-    } else {
+    } else if (kind == TASK_PART) {
         compute_part(e, w, step, index);
+    } else {
+        whole = expert_part(e, w, kind, step, index);
     }
-    if (atomic_load(&e->error) == 0 && atomic_fetch_sub(&e->step[step].tasks_left, 1) == 1) {
+    whole = whole && atomic_load(&e->error) == 0;
+    if (whole && atomic_fetch_sub(&e->step[step].tasks_left, 1) == 1) {
         step_done(e, step);
     }
 }
