@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -76,6 +77,7 @@ struct run {
     bool ids_on_lines; /* a progress line would overwrite them */
     struct output json, dump; /* open from the start: a bad path is told before the run */
     int dump_rc;
+    struct rusage second, last; /* when the second and the latest token were made */
 };
 
 static void on_tick(void *ctx, const struct engine_progress *p)
@@ -91,6 +93,7 @@ static void on_tick(void *ctx, const struct engine_progress *p)
 static void on_token(void *ctx, uint32_t step, uint32_t id)
 {
     struct run *run = ctx;
+    getrusage(RUSAGE_SELF, step <= 1 ? &run->second : &run->last);
     progress_clear(&run->progress);
     if (run->ids_on_stdout) {
         const char *format = run->ids_on_lines ? "%u\n" : step == 0 ? "%u" : " %u";
@@ -131,6 +134,11 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     char failure[ERR_MESSAGE_BYTES];
     struct run_report r = {.engine = e, .request = &run->request, .result = &run->result,
                            .storage_read_bytes = memory_storage_read_bytes() - read_before};
+    if (run->result.count > 2) {
+        r.steady_tokens = run->result.count - 2;
+        r.steady_minor_faults = (uint64_t)(run->last.ru_minflt - run->second.ru_minflt);
+        r.steady_major_faults = (uint64_t)(run->last.ru_majflt - run->second.ru_majflt);
+    }
     engine_stats(e, &r.stats);
     engine_facts(e, &r.facts);
     snprintf(failure, sizeof failure, "%s", err_message());

@@ -87,6 +87,23 @@ static void add_stalls(cJSON *root, const struct run_report *r)
     for (int i = 0; i < STALL_CAUSES; i++) {
         cJSON_AddNumberToObject(stalls, cause_names[i], (double)r->stats.stall_ns[i] / 1e9);
     }
+    cJSON_AddNumberToObject(root, "busy_seconds", (double)r->stats.busy_ns / 1e9);
+}
+
+static void add_costs(cJSON *root, const struct run_report *r)
+{
+    cJSON *costs = cJSON_AddObjectToObject(root, "costs");
+    double gb = (double)r->stats.io.bytes / 1e9;
+    cJSON_AddNumberToObject(costs, "io_cpu_seconds", (double)r->stats.io_cpu_ns / 1e9);
+    if (gb > 0) {
+        cJSON_AddNumberToObject(costs, "io_cpu_seconds_per_gb",
+                                (double)r->stats.io_cpu_ns / 1e9 / gb);
+    } else {
+        cJSON_AddNullToObject(costs, "io_cpu_seconds_per_gb");
+    }
+    number(costs, "steady_tokens", r->steady_tokens);
+    number(costs, "steady_minor_faults", r->steady_minor_faults);
+    number(costs, "steady_major_faults", r->steady_major_faults);
 }
 
 static void add_settings(cJSON *root, const struct run_report *r)
@@ -148,6 +165,7 @@ void report_engine_json(cJSON *root, const struct run_report *r)
     add_reads(root, r);
     add_cache(root, r);
     add_stalls(root, r);
+    add_costs(root, r);
     number(root, "peak_rss_bytes", memory_status("VmHWM:"));
     add_settings(root, r);
     cJSON_AddItemToObject(root, "plan", plan_json(engine_plan_of(r->engine),

@@ -15,6 +15,8 @@ struct run_report {
     struct engine_stats stats;
     struct engine_facts facts;
     uint64_t storage_read_bytes; /* growth of read_bytes of /proc/self/io over the run */
+    /* Page faults of the process from the second token on, and over how many tokens. */
+    uint64_t steady_minor_faults, steady_major_faults, steady_tokens;
     const char *error;           /* message of a failed run, or NULL */
 };
 

@@ -408,6 +408,9 @@ void engine_stats(struct engine *e, struct engine_stats *out)
         }
         out->stall_ns[cause] /= e->worker_count;
     }
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        out->busy_ns += atomic_load(&e->workers[i].busy_ns) / e->worker_count;
+    }
 }
 
 void engine_trace(const struct engine *e, struct engine_trace *out)

@@ -56,6 +56,7 @@ struct engine_stats {
     uint64_t open_bytes;          /* read at open: small tensors */
     uint64_t discarded_bytes;     /* read ahead for passes that were then not made */
     uint64_t stall_ns[STALL_CAUSES]; /* worker idle time, mean over workers */
+    uint64_t busy_ns;             /* the rest of their time while passes ran, mean over workers */
     uint64_t cache_demands, cache_hits, cache_misses, cache_evictions;
     uint64_t passes, positions;
     uint64_t io_cpu_ns;           /* processor time of the I/O thread; as of the last drain */

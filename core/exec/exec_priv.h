@@ -124,7 +124,8 @@ struct worker {
     float *scratch;
     uint64_t held;             /* stepped mode: popped, not yet run */
     bool holds;
-    _Atomic uint64_t idle_ns[STALL_CAUSES];
+    _Atomic uint64_t idle_ns[STALL_CAUSES], busy_ns;
+    uint64_t busy_since_ns;    /* its own */
     const uint64_t *allocated; /* the allocator's counter of this thread */
 };
 
@@ -205,6 +206,7 @@ struct engine {
     _Atomic uint32_t drain_wanted, drained, threads_ready, io_stop, ring_dead;
     _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed */
     _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
+    _Atomic uint32_t in_flight[READ_CLASSES]; /* reads */
     _Atomic uint32_t pass_done, stop, interrupted;
     _Atomic uint32_t busy_workers, open_step;
 

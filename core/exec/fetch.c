@@ -163,6 +163,7 @@ static void on_read(struct io_req *req)
     struct engine *e = r->engine;
     r->next = e->fetch.free;
     e->fetch.free = r;
+    atomic_fetch_sub(&e->in_flight[r->class], 1);
     if (req->res < 0) {
         read_failed(e, r);
         return;
@@ -198,6 +199,7 @@ void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
         uint32_t slice = slab_slice_of(e->slab, target);
         r->req.buffer = e->fetch.slice_known[slice] ? (int32_t)slice : IO_NO_BUFFER;
     }
+    atomic_fetch_add(&e->in_flight[class], 1);
     io_read(e->io, &r->req);
 }
 

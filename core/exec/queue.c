@@ -10,6 +10,9 @@
 
 #include "core/base/err.h"
 
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+               "the path of a task holds no lock, not even one inside an atomic");
+
 int queue_init(struct queue *q, uint64_t capacity)
 {
     uint64_t size = 64;

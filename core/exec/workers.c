@@ -47,11 +47,12 @@ static enum stall_cause stall_cause(struct engine *e)
     if (step->kind == STEP_EMBED) {
         return STALL_EMBED;
     }
-    /* Unfinished tasks that no worker runs are waiting for their data. */
+    /* Unfinished tasks that no worker runs are waiting for their data, and demanded experts come
+     * before tiles. */
     if (atomic_load(&e->step[i].tasks_left) <= atomic_load(&e->busy_workers)) {
         return STALL_COMPUTE;
     }
-    if (step->kind == STEP_EXPERTS) {
+    if (step->kind == STEP_EXPERTS || atomic_load(&e->in_flight[READ_EXPERTS]) > 0) {
         return STALL_EXPERTS;
     }
     if (step->tile_count == 0) {
@@ -59,6 +60,9 @@ static enum stall_cause stall_cause(struct engine *e)
     }
     if (atomic_load(&e->waits_pages)) {
         return STALL_PAGES;
+    }
+    if (atomic_load(&e->in_flight[READ_TRUNK]) + atomic_load(&e->in_flight[READ_HEAD]) == 0) {
+        return STALL_COMPUTE; /* a task has just been taken by another */
     }
     return step->kind == STEP_HEAD ? STALL_HEAD : STALL_TRUNK;
 }
@@ -79,6 +83,7 @@ static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found
 {
     uint64_t begun = nondet_now_ns();
     enum stall_cause cause = stall_cause(e);
+    atomic_fetch_add(&w->busy_ns, begun - w->busy_since_ns);
     *found = spin_pop(e, task);
     if (!*found) {
         uint32_t key = gate_enter(&e->work_gate);
@@ -89,8 +94,9 @@ static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found
             gate_wait(&e->work_gate, key, IDLE_SLICE_NS);
         }
     }
+    w->busy_since_ns = nondet_now_ns();
     if (!atomic_load(&e->pass_done)) {
-        atomic_fetch_add(&w->idle_ns[cause], nondet_now_ns() - begun);
+        atomic_fetch_add(&w->idle_ns[cause], w->busy_since_ns - begun);
     }
 }
 
@@ -100,6 +106,7 @@ static void *worker_main(void *argument)
     struct engine *e = w->engine;
     kernels_thread_init();
     w->allocated = thread_allocated();
+    w->busy_since_ns = nondet_now_ns();
     atomic_fetch_add(&e->threads_ready, 1);
     while (!atomic_load(&e->stop)) {
         uint64_t task;

@@ -217,6 +217,15 @@ START_TEST(the_environment_is_not_read)
 }
 END_TEST
 
+START_TEST(the_path_of_a_task_takes_no_lock)
+{
+    ck_assert_int_eq(calls("core/exec/run.c", "pthread_mutex_lock(&lock);"), 1);
+    ck_assert_int_eq(calls("core/exec/workers.c", "sem_wait(&s);"), 1);
+    ck_assert_int_eq(calls("cache/slab_ring.c", "pthread_spin_lock(&l);"), 1);
+    ck_assert_int_eq(calls("core/exec/engine.c", "pthread_mutex_lock(&lock);"), 0);
+}
+END_TEST
+
 START_TEST(libraries_do_not_print)
 {
     ck_assert_int_eq(calls("io/io.c", "printf(x);"), 1);
@@ -486,6 +495,7 @@ static Suite *tidy_suite(void)
     tcase_add_test(rules, a_long_table_is_no_function);
     tcase_add_test(rules, time_and_chance_come_from_one_file);
     tcase_add_test(rules, the_environment_is_not_read);
+    tcase_add_test(rules, the_path_of_a_task_takes_no_lock);
     tcase_add_test(rules, libraries_do_not_print);
     tcase_add_test(rules, the_forward_pass_calls_no_libm);
     tcase_add_test(rules, kernels_take_no_memory_and_no_threads);
