@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* More tokens per pass. Many sequences: tokens per second of 1 to 16 sequences that advance
+ * together with nothing pinned, beside what the bytes of their passes promise. Drafts: tokens per
+ * pass and time per token on a prompt that repeats itself and on one that does not.
+ *
+ *   tokens_bench MODEL [--quick] [--json FILE]
+ *
+ * The passes of the prompt are taken out by running every batch twice, once for one token. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/measure.h"
+#include "core/base/err.h"
+#include "core/base/nondet.h"
+#include "core/exec/batch.h"
+
+#define WIDTHS 5U
+#define LANES_MAX 16U
+#define PROMPT 32U
+#define BATCH_PROMPT 4U
+#define DRAFTS 4U
+
+static const uint32_t widths[WIDTHS] = {1, 2, 4, 8, 16};
+
+struct settings {
+    uint32_t rounds, steps, gen, widths;
+};
+
+static struct engine_options base_options(uint32_t context)
+{
+    return (struct engine_options){
+        .ram_bytes = 2 * GIB, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "none",
+        .isa = ISA_AUTO, .io = IO_URING, .context = context, .chunk = PLAN_AUTO, .pin_bytes = 0,
+        .pin_percent = -1, .expert_slots = 0, .tile_bytes = PLAN_AUTO, .prompt_tokens = PROMPT};
+}
+
+/* ---- many sequences ---- */
+
+struct feed {
+    uint32_t ids[LANES_MAX][BATCH_PROMPT];
+    uint32_t next, count, gen;
+};
+
+static bool next_line(void *ctx, struct batch_request *out)
+{
+    struct feed *f = ctx;
+    if (f->next == f->count) {
+        return false;
+    }
+    *out = (struct batch_request){.ids = f->ids[f->next], .id_count = BATCH_PROMPT, .gen = f->gen,
+                                  .tag = f->next++};
+    return true;
+}
+
+static int ignore(void *ctx, const struct batch_result *result)
+{
+    (void)ctx;
+    return result->error == NULL ? 0 : err_set(ERR_NUMERIC, "%s", result->error);
+}
+
+static uint64_t bytes_so_far(struct engine *e)
+{
+    struct engine_stats stats;
+    uint64_t bytes = 0;
+    engine_stats(e, &stats);
+    for (int i = 0; i < READ_CLASSES; i++) {
+        bytes += stats.class[i].bytes;
+    }
+    return bytes;
+}
+
+struct cost {
+    double seconds;
+    uint64_t bytes;
+};
+
+static int run_batch(struct engine *e, struct feed *feed, uint32_t gen, struct cost *cost)
+{
+    const struct engine_forecast forecast = {.prompt_passes = 1, .steps = gen - 1,
+                                             .prompt_tokens = 1, .step_tokens = 1};
+    struct batch_source source = {next_line, ignore, feed};
+    struct batch_totals totals;
+    uint64_t before = bytes_so_far(e);
+    feed->next = 0;
+    feed->gen = gen;
+    TRY(batch_run(e, &source, &forecast, &totals));
+    cost->seconds = (double)totals.total_ns / 1e9;
+    cost->bytes = bytes_so_far(e) - before;
+    return 0;
+}
+
+struct width_row {
+    struct engine *e;
+    struct feed feed;
+    struct figure rate;    /* tokens per second */
+    struct figure speedup; /* over one sequence, in the same round */
+    uint64_t bytes;        /* per step */
+};
+
+static int open_width(const char *dir, uint32_t lanes, uint32_t steps, struct width_row *row)
+{
+    struct engine_options o = base_options(BATCH_PROMPT + 1 + steps);
+    o.sequences = lanes;
+    o.prompt_tokens = lanes * BATCH_PROMPT;
+    TRY(engine_open(&row->e, dir, &o));
+    struct rng rng = rng_seed(11);
+    row->feed.count = lanes;
+    for (uint32_t i = 0; i < lanes; i++) {
+        for (uint32_t t = 0; t < BATCH_PROMPT; t++) {
+            row->feed.ids[i][t] = (uint32_t)rng_below(&rng, engine_model(row->e)->config.vocab);
+        }
+    }
+    return 0;
+}
+
+static int measure_width(const struct settings *s, struct width_row *row, double *rate)
+{
+    struct cost prompt;
+    struct cost whole;
+    TRY(run_batch(row->e, &row->feed, 1, &prompt));
+    TRY(run_batch(row->e, &row->feed, 1 + s->steps, &whole));
+    *rate = (double)row->feed.count * s->steps / (whole.seconds - prompt.seconds);
+    row->bytes = (whole.bytes - prompt.bytes) / s->steps;
+    figure_add(&row->rate, *rate);
+    return 0;
+}
+
+static void show_widths(const struct settings *s, const struct width_row *rows, cJSON *list)
+{
+    printf("%9s %12s %14s %10s %12s %12s\n", "sequences", "tokens/s", "GB per step", "speed-up",
+           "of the bytes", "their ratio");
+    for (uint32_t i = 0; i < s->widths; i++) {
+        const struct width_row *r = &rows[i];
+        double speedup = figure_median(&r->speedup);
+        double promised = (double)widths[i] * (double)rows[0].bytes / (double)r->bytes;
+        printf("%9u %12.3f %14.3f %10.2f %12.2f %12.3f\n", widths[i], figure_median(&r->rate),
+               (double)r->bytes / 1e9, speedup, promised, speedup / promised);
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, o);
+        cJSON_AddNumberToObject(o, "sequences", widths[i]);
+        figure_json(o, "tokens_per_second", &r->rate);
+        figure_json(o, "speedup", &r->speedup);
+        cJSON_AddNumberToObject(o, "bytes_per_step", (double)r->bytes);
+        cJSON_AddNumberToObject(o, "speedup_of_bytes", promised);
+    }
+}
+
+static int bench_widths(const char *dir, const struct settings *s, cJSON *list)
+{
+    static struct width_row rows[WIDTHS];
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < s->widths; i++) {
+        rc = open_width(dir, widths[i], s->steps, &rows[i]);
+    }
+    for (uint32_t round = 0; rc == 0 && round < s->rounds; round++) {
+        double one = 0;
+        for (uint32_t i = 0; rc == 0 && i < s->widths; i++) {
+            double rate = 0;
+            rc = measure_width(s, &rows[i], &rate);
+            one = i == 0 ? rate : one;
+            figure_add(&rows[i].speedup, rate / one);
+        }
+    }
+    if (rc == 0) {
+        show_widths(s, rows, list);
+    }
+    for (uint32_t i = 0; i < s->widths; i++) {
+        engine_close(rows[i].e);
+    }
+    return rc;
+}
+
+/* ---- drafts ---- */
+
+enum draft_mode { PLAIN, ADAPTIVE, FIXED, DRAFT_MODES };
+
+static const char *const mode_names[DRAFT_MODES] = {"none", "ngram", "ngram-fixed"};
+
+struct draft_row {
+    struct figure seconds; /* per token after the first */
+    struct generate_result result;
+};
+
+static int run_draft(struct engine *e, const uint32_t *prompt, const struct settings *s,
+                     enum draft_mode mode, struct draft_row *row)
+{
+    static uint32_t ids[4096];
+    struct generate_request r = {.ids = prompt, .id_count = PROMPT, .gen = s->gen,
+                                 .drafts = mode == PLAIN ? 0 : DRAFTS,
+                                 .drafts_fixed = mode == FIXED};
+    row->result = (struct generate_result){.ids = ids};
+    TRY(generate(e, &r, &row->result));
+    figure_add(&row->seconds, (double)row->result.rest_ns / 1e9 / (s->gen - 1));
+    return 0;
+}
+
+static int bench_text(struct engine *e, const char *name, const uint32_t *prompt,
+                      const struct settings *s, cJSON *list)
+{
+    static struct draft_row rows[DRAFT_MODES];
+    memset(rows, 0, sizeof rows);
+    for (uint32_t round = 0; round < s->rounds; round++) {
+        for (int mode = 0; mode < DRAFT_MODES; mode++) {
+            TRY(run_draft(e, prompt, s, (enum draft_mode)mode, &rows[mode]));
+        }
+    }
+    for (int mode = 0; mode < DRAFT_MODES; mode++) {
+        const struct generate_result *g = &rows[mode].result;
+        double per_pass = (double)(g->steps + g->accepted) / g->steps;
+        bool same = memcmp(g->hash, rows[PLAIN].result.hash, sizeof g->hash) == 0;
+        printf("%-10s %-12s %8u of %-8u %12.2f %12.3f %s\n", name, mode_names[mode], g->accepted,
+               g->drafted, per_pass, figure_median(&rows[mode].seconds),
+               same ? "same bits" : "OTHER BITS");
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, o);
+        cJSON_AddStringToObject(o, "text", name);
+        cJSON_AddStringToObject(o, "draft", mode_names[mode]);
+        cJSON_AddNumberToObject(o, "drafted", g->drafted);
+        cJSON_AddNumberToObject(o, "accepted", g->accepted);
+        cJSON_AddNumberToObject(o, "tokens_per_pass", per_pass);
+        figure_json(o, "seconds_per_token", &rows[mode].seconds);
+        if (!same) {
+            return err_set(ERR_RUN, "drafts changed the output");
+        }
+    }
+    return 0;
+}
+
+static int bench_drafts(const char *dir, const struct settings *s, cJSON *list)
+{
+    struct engine_options o = base_options(PROMPT + s->gen);
+    struct engine *e = NULL;
+    uint32_t repeating[PROMPT];
+    uint32_t ordinary[PROMPT];
+    struct rng rng = rng_seed(12);
+    o.drafts = DRAFTS;
+    TRY(engine_open(&e, dir, &o));
+    uint32_t vocab = engine_model(e)->config.vocab;
+    for (uint32_t i = 0; i < PROMPT; i++) {
+        ordinary[i] = (uint32_t)rng_below(&rng, vocab);
+        repeating[i] = i < 4 ? (uint32_t)rng_below(&rng, vocab) : repeating[i - 4];
+    }
+    printf("%-10s %-12s %20s %12s %12s\n", "prompt", "draft", "kept of drafted", "tokens/pass",
+           "s/token");
+    int rc = bench_text(e, "repeating", repeating, s, list);
+    if (rc == 0) {
+        rc = bench_text(e, "ordinary", ordinary, s, list);
+    }
+    engine_close(e);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    const char *dir = NULL;
+    const char *json = NULL;
+    struct settings s = {.rounds = 5, .steps = 4, .gen = 33, .widths = WIDTHS};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            s = (struct settings){.rounds = 1, .steps = 1, .gen = 5, .widths = 4};
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json = argv[++i];
+        } else {
+            dir = argv[i];
+        }
+    }
+    if (dir == NULL) {
+        fprintf(stderr, "usage: tokens_bench MODEL [--quick] [--json FILE]\n");
+        return 2;
+    }
+    cJSON *root = cJSON_CreateObject();
+    int rc = bench_widths(dir, &s, cJSON_AddArrayToObject(root, "sequences"));
+    if (rc == 0) {
+        rc = bench_drafts(dir, &s, cJSON_AddArrayToObject(root, "drafts"));
+    }
+    if (rc < 0) {
+        fprintf(stderr, "tokens_bench: %s\n", err_message());
+    }
+    bool written = json == NULL || measure_write(json, root);
+    return rc < 0 ? err_exit_status(rc) : !written;
+}
