@@ -107,59 +107,6 @@ static uint64_t trunk_window_bytes(const struct plan *plan)
     return bytes;
 }
 
-/* Pins are placed one after the other, none across a slice; padding counts. */
-static uint64_t place_pins(struct plan *plan)
-{
-    uint64_t slice = plan->request.pin_slice_bytes;
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < plan->tile_count; i++) {
-        struct plan_tile *tile = &plan->tiles[i];
-        if (tile->pinned) {
-            uint64_t room = align_up(at + 1, slice) - at;
-            at += tile->window_bytes > room ? room : 0;
-            tile->pin_offset_bytes = at;
-            at += tile->window_bytes;
-        }
-    }
-    return at;
-}
-
-/* Pins tiles evenly over the walk until about budget bytes of windows are pinned: every stretch
- * then has the same ratio of streamed to pinned bytes. A tile is due when a whole largest tile of
- * credit has built up, so that small tiles are not taken before large ones. */
-static void spread_pins(struct plan *plan, uint64_t budget, uint64_t trunk)
-{
-    bool all = budget >= trunk;
-    long double share = all ? 1.0L : (long double)budget / (long double)trunk;
-    uint64_t walked = 0;
-    uint64_t pinned = 0;
-    for (uint32_t i = 0; i < plan->tile_count; i++) {
-        struct plan_tile *tile = &plan->tiles[i];
-        walked += tile->window_bytes;
-        tile->pinned = all || (long double)(pinned + plan->tile_window_max) <=
-                                  share * (long double)walked;
-        pinned += tile->pinned ? tile->window_bytes : 0;
-    }
-}
-
-/* Pins at most budget bytes, padding included. */
-static void pin_within(struct plan *plan, uint64_t budget, uint64_t trunk)
-{
-    uint64_t aim = budget;
-    for (int attempt = 0; attempt < 64; attempt++) {
-        spread_pins(plan, aim, trunk);
-        plan->pin_area_bytes = place_pins(plan);
-        if (plan->pin_area_bytes <= budget) {
-            return;
-        }
-        uint64_t over = plan->pin_area_bytes - budget;
-        aim = min_u64(aim, trunk);
-        aim = aim > over ? aim - over : 0;
-    }
-    spread_pins(plan, 0, trunk);
-    plan->pin_area_bytes = 0;
-}
-
 static uint64_t streamed_bytes(const struct plan *plan)
 {
     uint64_t bytes = 0;
@@ -270,8 +217,8 @@ static void place_demand(const struct model *model, struct plan *plan, uint64_t 
     d->slots = r->expert_slots == PLAN_AUTO ? 0 : min_u64(r->expert_slots, d->slots_max);
     d->slot_cost = plan->slot_bytes + r->cache_slot_bytes;
     if (d->pins_given) {
-        spread_pins(plan, pins, trunk);
-        plan->pin_area_bytes = place_pins(plan);
+        pins_choose(plan, pins, trunk);
+        plan->pin_area_bytes = pins_place(plan);
     }
     d->taken_bytes = plan->pin_area_bytes + d->slots * d->slot_cost;
     d->least_bytes = min_u64(plan->tile_window_max, streamed_bytes(plan)) + plan->slot_bytes;
@@ -305,10 +252,10 @@ static int fix_chunk(const struct model *model, struct plan *plan, const struct 
 static void pin_automatically(struct plan *plan, uint64_t room, uint64_t trunk)
 {
     uint64_t free_bytes = room - plan->working_slots * plan->slot_bytes;
-    spread_pins(plan, trunk, trunk);
-    plan->pin_area_bytes = place_pins(plan);
+    pins_choose(plan, trunk, trunk);
+    plan->pin_area_bytes = pins_place(plan);
     if (plan->pin_area_bytes > free_bytes) {
-        pin_within(plan, free_bytes - plan->ring_bytes, trunk);
+        pins_within(plan, free_bytes - plan->ring_bytes, trunk);
     }
     plan->ring_bytes = min_u64(plan->ring_bytes, streamed_bytes(plan));
 }

@@ -153,6 +153,9 @@ static void say_split(struct text *t, const struct plan *plan)
         mib(plan->tile_window_max), mib(plan->ring_bytes), plan->request.io_depth,
         (double)plan->io_size_bytes / (double)KIB, plan->working_slots, plan->cache_slots,
         mib(plan->slot_bytes), plan->chunk);
+    if (plan->request.pin_order == PIN_PREFIX && plan->pin_area_bytes > 0) {
+        say(t, "         pins are the first tiles of the walk\n");
+    }
     if (plan->request.io_size_bytes != plan->io_size_bytes) {
         say(t, "         io-size lowered from %llu to %llu bytes: depth x size must fit the ring\n",
             (unsigned long long)plan->request.io_size_bytes,
@@ -304,6 +307,8 @@ cJSON *plan_json(const struct plan *plan, const struct model *model,
     number(root, "ring_bytes", plan->ring_bytes);
     number(root, "io_depth", plan->request.io_depth);
     number(root, "io_size_bytes", plan->io_size_bytes);
+    cJSON_AddStringToObject(root, "pin_order",
+                            plan->request.pin_order == PIN_PREFIX ? "prefix" : "spread");
     number(root, "working_slots", plan->working_slots);
     number(root, "cache_slots", plan->cache_slots);
     number(root, "slot_bytes", plan->slot_bytes);

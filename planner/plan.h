@@ -59,6 +59,12 @@ struct plan_tile {
 #define PLAN_WORKING_SLOTS 4
 #define PLAN_CHUNK_AUTO_MAX 512 /* tokens; larger chunks only when asked for */
 
+/* Which tiles a budget of pins buys. */
+enum plan_pin_order {
+    PIN_SPREAD,                /* evenly over the walk */
+    PIN_PREFIX                 /* the first ones of the walk */
+};
+
 struct plan_request {
     uint64_t ram_bytes;
     uint64_t io_size_bytes;    /* largest request, multiple of PAGE_BYTES */
@@ -67,6 +73,7 @@ struct plan_request {
     uint64_t tile_bytes;       /* or PLAN_AUTO */
     uint64_t pin_bytes;        /* or PLAN_AUTO, PLAN_ALL */
     double pin_percent;        /* >= 0 overrides pin_bytes */
+    enum plan_pin_order pin_order;
     uint64_t expert_slots;     /* beyond the working ones; or PLAN_AUTO, PLAN_ALL */
     uint32_t context;          /* positions */
     uint64_t chunk;            /* tokens per prompt pass, or PLAN_AUTO */

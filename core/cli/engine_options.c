@@ -40,6 +40,7 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
         .chunk = cli->chunk,
         .pin_bytes = cli->pin.bytes,
         .pin_percent = cli->pin.percent,
+        .pin_order = cli->pin_order == 1 ? PIN_PREFIX : PIN_SPREAD,
         .expert_slots = cli->slots,
         .tile_bytes = cli->tile,
         .prompt_tokens = prompt_tokens,

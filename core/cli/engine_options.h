@@ -8,7 +8,8 @@
 #include "core/exec/engine.h"
 
 struct engine_cli {
-    uint64_t ram, io_depth, io_size, policy, threads, isa, io, context, chunk, slots, tile;
+    uint64_t ram, io_depth, io_size, policy, threads, isa, io, context, chunk, slots, tile,
+        pin_order;
     struct option_share pin;
     uint64_t sim_seed;
     bool quiet;
@@ -38,7 +39,9 @@ struct engine_cli {
     {"chunk", OPTION_COUNT, offsetof(type, engine.chunk), "auto", 1, 4096, "auto", "N|auto",       \
      "prompt tokens per pass"},                                                                    \
     {"pin", OPTION_SHARE, offsetof(type, engine.pin), "auto", 0, UINT64_MAX / 4, "all|auto",       \
-     "SIZE|N%|all|auto", "weights kept resident, spread over the walk"},                           \
+     "SIZE|N%|all|auto", "weights kept resident"},                                                 \
+    {"pin-order", OPTION_CHOICE, offsetof(type, engine.pin_order), "spread", 0, 0,                 \
+     "spread|prefix", NULL, "which weights that is: spread over the walk, or its first ones"},     \
     {"expert-slots", OPTION_COUNT, offsetof(type, engine.slots), "auto", 0, UINT32_MAX,            \
      "all|auto", "N|all|auto", "expert cache, in slots beyond the working ones"},                  \
     {"tile", OPTION_SIZE, offsetof(type, engine.tile), "auto", 4096, 16 * MIB, "auto",             \

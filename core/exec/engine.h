@@ -33,6 +33,7 @@ struct engine_options {
     uint64_t chunk;           /* tokens per prompt pass, or PLAN_AUTO */
     uint64_t pin_bytes;       /* or PLAN_AUTO, PLAN_ALL */
     double pin_percent;       /* >= 0 overrides */
+    enum plan_pin_order pin_order;
     uint64_t expert_slots;    /* or PLAN_AUTO, PLAN_ALL */
     uint64_t tile_bytes;      /* or PLAN_AUTO */
     uint32_t prompt_tokens;   /* of the longest prompt to come */

@@ -11,7 +11,8 @@
 
 #define LEVELS_MAX 8
 
-/* GRID_ISA holds an enum isa, GRID_POLICY an index into policy_table. */
+/* GRID_ISA holds an enum isa, GRID_POLICY an index into policy_table, GRID_PIN_ORDER an enum
+ * plan_pin_order. */
 static const struct {
     const char *option;
     uint32_t count;
@@ -28,6 +29,7 @@ static const struct {
     [GRID_CHUNK] = {"chunk", 3, {1, 7, GOLDEN_PROMPT}},
     [GRID_RAM] = {"ram", 4, {0, 32 * MIB, 64 * MIB, 256 * MIB}},
     [GRID_TILE] = {"tile", 3, {4 * KIB, 16 * KIB, PLAN_AUTO}},
+    [GRID_PIN_ORDER] = {"pin-order", 2, {PIN_SPREAD, PIN_PREFIX}},
 };
 
 /* Instruction sets are nested, so the first few levels are those of the machine. */
@@ -180,6 +182,7 @@ void grid_options(const struct grid_point *point, uint32_t prompt, uint32_t gen,
         .chunk = grid_value(point, GRID_CHUNK),
         .pin_bytes = point->level[GRID_PIN] == PIN_WHOLE ? PLAN_ALL : 0,
         .pin_percent = point->level[GRID_PIN] == PIN_HALF ? 50.0 : -1.0,
+        .pin_order = (enum plan_pin_order)grid_value(point, GRID_PIN_ORDER),
         .expert_slots = grid_value(point, GRID_SLOTS),
         .tile_bytes = grid_value(point, GRID_TILE),
         .prompt_tokens = prompt,
@@ -209,6 +212,8 @@ static void put_value(const struct grid_point *point, enum grid_dim dim, uint64_
         snprintf(text, size, "%s", pins[point->level[dim]]);
     } else if (dim == GRID_IO) {
         snprintf(text, size, "%s", backends[point->level[dim]]);
+    } else if (dim == GRID_PIN_ORDER) {
+        snprintf(text, size, "%s", point->level[dim] == PIN_PREFIX ? "prefix" : "spread");
     } else if (dim == GRID_ISA) {
         snprintf(text, size, "%s", kernels_select((enum isa)grid_value(point, dim))->name);
     } else if (dim == GRID_POLICY) {

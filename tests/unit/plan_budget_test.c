@@ -129,6 +129,7 @@ static struct plan_request random_request(struct rng *rng, bool full)
     r.chunk = rng_below(rng, 2) == 0 ? PLAN_AUTO : 1 + rng_below(rng, 600);
     r.context = r.prompt_tokens + (uint32_t)rng_below(rng, 100000);
     r.pin_slice_bytes = rng_below(rng, 4) == 0 ? 20 * MIB : 256 * MIB;
+    r.pin_order = rng_below(rng, 2) == 0 ? PIN_SPREAD : PIN_PREFIX;
     switch (rng_below(rng, 5)) {
     case 0:
         r.pin_percent = (double)rng_below(rng, 101);
@@ -307,10 +308,70 @@ START_TEST(pins_are_spread_evenly_over_the_walk)
 }
 END_TEST
 
+/* Tiles up to the first that streams. */
+static uint32_t pinned_front(const struct plan *plan)
+{
+    uint32_t i = 0;
+    while (i < plan->tile_count && plan->tiles[i].pinned) {
+        i++;
+    }
+    return i;
+}
+
+static uint32_t pinned_tiles(const struct plan *plan)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->tile_count; i++) {
+        count += plan->tiles[i].pinned;
+    }
+    return count;
+}
+
+START_TEST(prefix_pins_are_the_first_tiles_of_the_walk_at_equal_ram)
+{
+    static const uint64_t rams[] = {8 * GIB, 64 * GIB, 100 * GIB};
+    struct plan_request r = paper_request(rams[_i]);
+    struct plan *spread = build(k3, &r);
+    r.pin_order = PIN_PREFIX;
+    struct plan *prefix = build(k3, &r);
+    expect_account(prefix);
+    expect_ring(prefix);
+    expect_pins(prefix);
+    ck_assert_uint_gt(pinned_tiles(prefix), 0);
+    ck_assert_uint_eq(pinned_front(prefix), pinned_tiles(prefix));
+    ck_assert_uint_lt(pinned_front(spread), pinned_tiles(spread) / 4);
+    ck_assert_uint_eq(prefix->ring_bytes, spread->ring_bytes);
+    ck_assert_uint_eq(prefix->working_slots, spread->working_slots);
+    uint64_t a = pinned_windows(prefix);
+    uint64_t b = pinned_windows(spread);
+    /* What differs is what the last bytes of each slice could not hold. */
+    uint64_t slices = rams[_i] / r.pin_slice_bytes + 1;
+    ck_assert_uint_le(max_u64(a, b) - min_u64(a, b), slices * prefix->tile_window_max);
+    plan_free(spread);
+    plan_free(prefix);
+}
+END_TEST
+
+START_TEST(the_order_of_pins_changes_nothing_when_all_or_none_are_pinned)
+{
+    struct plan_request r = paper_request(200 * GIB);
+    r.pin_order = PIN_PREFIX;
+    r.pin_bytes = PLAN_ALL;
+    struct plan *plan = build(k3, &r);
+    ck_assert_uint_eq(pinned_tiles(plan), plan->tile_count);
+    plan_free(plan);
+    r.pin_bytes = 0;
+    plan = build(k3, &r);
+    ck_assert_uint_eq(pinned_tiles(plan), 0);
+    plan_free(plan);
+}
+END_TEST
+
 START_TEST(pins_given_are_pinned_and_no_more)
 {
     struct plan_request r = paper_request(200 * GIB);
     r.pin_bytes = 7 * GIB;
+    r.pin_order = _i == 0 ? PIN_SPREAD : PIN_PREFIX;
     struct plan *plan = build(k3, &r);
     ck_assert_uint_le(pinned_windows(plan), 7 * GIB);
     ck_assert_uint_gt(pinned_windows(plan), 7 * GIB - 3 * plan->tile_window_max);
@@ -390,7 +451,9 @@ static Suite *budget_suite(void)
     tcase_add_test(figures, at_its_floor_a_plan_has_one_ring_tile_and_one_working_slot);
     tcase_add_test(figures, with_auto_the_cache_waits_for_the_whole_trunk);
     tcase_add_loop_test(figures, pins_are_spread_evenly_over_the_walk, 0, 3);
-    tcase_add_test(figures, pins_given_are_pinned_and_no_more);
+    tcase_add_loop_test(figures, prefix_pins_are_the_first_tiles_of_the_walk_at_equal_ram, 0, 3);
+    tcase_add_test(figures, the_order_of_pins_changes_nothing_when_all_or_none_are_pinned);
+    tcase_add_loop_test(figures, pins_given_are_pinned_and_no_more, 0, 2);
     tcase_add_test(figures, slots_given_are_made_whatever_is_pinned);
     tcase_add_test(figures, an_automatic_chunk_never_costs_the_fit);
     tcase_add_test(figures, a_tile_larger_than_a_slice_is_refused);

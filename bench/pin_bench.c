@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pins spread over the walk against pins at its front, at equal RAM: both read the same bytes per
+ * token, so what differs is how well the drive and the cores share the time. Runs alternate, and
+ * each pair gives one ratio.
+ *
+ *   pin_bench MODEL [--quick] [--json FILE]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/exec/generate.h"
+
+#define PAIRS_MAX 7
+#define ORDERS 2
+
+struct budget {
+    const char *name;
+    uint64_t ram_bytes;
+};
+
+static const struct budget budgets[] = {{"1.5G", 1536 * MIB}, {"4G", 4 * GIB}, {"7G", 7 * GIB}};
+
+struct row {
+    double second[ORDERS][PAIRS_MAX]; /* per token, by enum plan_pin_order */
+    double ratio[PAIRS_MAX];          /* prefix : spread of each pair */
+    uint64_t bytes[ORDERS];           /* asked for per token */
+    uint64_t pinned[ORDERS];
+    unsigned char hash[ORDERS][LOGITS_HASH_BYTES];
+};
+
+static uint32_t tokens = 6;
+static int pairs = 5;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "pin_bench: %s: %s\n", what, err_message());
+    exit(1);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values)
+{
+    double sorted[PAIRS_MAX];
+    memcpy(sorted, values, (size_t)pairs * sizeof *sorted);
+    qsort(sorted, (size_t)pairs, sizeof *sorted, by_value);
+    return sorted[pairs / 2];
+}
+
+static uint64_t read_bytes(struct engine *e)
+{
+    struct engine_stats stats;
+    uint64_t bytes = 0;
+    engine_stats(e, &stats);
+    for (int i = 0; i < READ_CLASSES; i++) {
+        bytes += stats.class[i].bytes;
+    }
+    return bytes;
+}
+
+static void sequence(struct engine *e, uint32_t gen, struct generate_result *out)
+{
+    static const uint32_t prompt[] = {3, 14, 15, 92};
+    struct generate_request r = {.ids = prompt, .id_count = countof(prompt), .gen = gen};
+    if (generate(e, &r, out) < 0) {
+        die("generate");
+    }
+}
+
+static void run(const char *dir, const struct budget *b, enum plan_pin_order order, int pair,
+                struct row *row)
+{
+    struct engine_options o = {
+        .ram_bytes = b->ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "arc",
+        .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
+        .pin_bytes = PLAN_AUTO, .pin_percent = -1, .pin_order = order, .expert_slots = 0,
+        .tile_bytes = PLAN_AUTO, .prompt_tokens = 4};
+    struct engine *e;
+    uint32_t ids[32];
+    struct generate_result out = {.ids = ids};
+    if (engine_open(&e, dir, &o) < 0) {
+        die(b->name);
+    }
+    sequence(e, 1, &out); /* loads the pins */
+    uint64_t before = read_bytes(e);
+    sequence(e, tokens + 1, &out);
+    row->bytes[order] = (read_bytes(e) - before) / (tokens + 1);
+    row->second[order][pair] = (double)out.rest_ns / 1e9 / tokens;
+    row->pinned[order] = engine_plan_of(e)->pin_area_bytes;
+    memcpy(row->hash[order], out.hash, sizeof out.hash);
+    engine_close(e);
+}
+
+static void measure(const char *dir, const struct budget *b, struct row *row)
+{
+    for (int pair = 0; pair < pairs; pair++) {
+        enum plan_pin_order first = pair % 2 == 0 ? PIN_SPREAD : PIN_PREFIX;
+        run(dir, b, first, pair, row);
+        run(dir, b, first == PIN_SPREAD ? PIN_PREFIX : PIN_SPREAD, pair, row);
+        row->ratio[pair] = row->second[PIN_PREFIX][pair] / row->second[PIN_SPREAD][pair];
+        if (memcmp(row->hash[PIN_SPREAD], row->hash[PIN_PREFIX], LOGITS_HASH_BYTES) != 0) {
+            fprintf(stderr, "pin_bench: the two orders gave different logits\n");
+            exit(1);
+        }
+    }
+}
+
+static int prefix_wins(const struct row *row)
+{
+    int wins = 0;
+    for (int i = 0; i < pairs; i++) {
+        wins += row->ratio[i] < 1;
+    }
+    return wins;
+}
+
+static void write_json(const char *path, const struct row *rows)
+{
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        fprintf(stderr, "pin_bench: %s cannot be written\n", path);
+        exit(1);
+    }
+    fprintf(out, "{\"pairs\": %d, \"tokens_per_run\": %u, \"rows\": [", pairs, tokens);
+    for (size_t i = 0; i < countof(budgets); i++) {
+        const struct row *r = &rows[i];
+        fprintf(out, "%s{\"ram\": \"%s\", \"pinned_bytes\": %llu, \"bytes_per_token\": %llu, "
+                "\"spread_s\": %.4f, \"prefix_s\": %.4f, \"prefix_to_spread\": %.4f, "
+                "\"prefix_wins\": %d}", i > 0 ? ", " : "", budgets[i].name,
+                (unsigned long long)r->pinned[PIN_SPREAD],
+                (unsigned long long)r->bytes[PIN_SPREAD], median(r->second[PIN_SPREAD]),
+                median(r->second[PIN_PREFIX]), median(r->ratio), prefix_wins(r));
+    }
+    fprintf(out, "]}\n");
+    fclose(out);
+}
+
+static void print(const struct row *rows)
+{
+    printf("%-6s %11s %14s %10s %10s %16s %12s\n", "ram", "pinned MB", "MB per token", "spread s",
+           "prefix s", "prefix : spread", "prefix wins");
+    for (size_t i = 0; i < countof(budgets); i++) {
+        const struct row *r = &rows[i];
+        printf("%-6s %11.1f %14.1f %10.3f %10.3f %16.3f %9d/%d\n", budgets[i].name,
+               (double)r->pinned[PIN_SPREAD] / 1e6, (double)r->bytes[PIN_SPREAD] / 1e6,
+               median(r->second[PIN_SPREAD]), median(r->second[PIN_PREFIX]), median(r->ratio),
+               prefix_wins(r), pairs);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *dir = NULL;
+    const char *json = NULL;
+    static struct row rows[countof(budgets)];
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            pairs = 3;
+            tokens = 4;
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json = argv[++i];
+        } else {
+            dir = argv[i];
+        }
+    }
+    if (dir == NULL) {
+        fprintf(stderr, "usage: pin_bench MODEL [--quick] [--json FILE]\n");
+        return 2;
+    }
+    for (size_t i = 0; i < countof(budgets); i++) {
+        measure(dir, &budgets[i], &rows[i]);
+    }
+    print(rows);
+    if (json != NULL) {
+        write_json(json, rows);
+    }
+    return 0;
+}
