@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/memory.h"
 #include "core/base/nondet.h"
 #include "kernels/kernels.h"
 #include "tests/support/account.h"
@@ -217,7 +218,8 @@ static const char *wrong_facts(const struct engine_options *o, const struct engi
     return strcmp(f->isa, kernels_select(o->isa)->name) != 0                      ? "isa"
            : strcmp(f->io_engine, names[o->io]) != 0 && !outcome->no_uring        ? "io"
            : strcmp(f->policy, o->policy) != 0                              ? "cache-policy"
-           : f->threads != o->threads                                       ? "threads"
+           : f->threads != (o->threads > 0 ? o->threads : memory_processors()) ? "threads"
+           : f->workers < 1 || f->workers > f->threads                      ? "workers"
            : f->ram_bytes != o->ram_bytes                                   ? "ram"
                                                                             : NULL;
 }

@@ -29,7 +29,7 @@ struct engine_cli {
     {"cache-policy", OPTION_CHOICE, offsetof(type, engine.policy), "arc", 0, 0, ENGINE_POLICIES,   \
      NULL, "which experts stay"},                                                                  \
     {"threads", OPTION_COUNT, offsetof(type, engine.threads), "auto", 1, 1024, "auto", "N|auto",   \
-     "workers; the I/O thread is extra"},                                                          \
+     "workers, the I/O thread is extra; auto: fewer than processors when that is faster"},         \
     {"isa", OPTION_CHOICE, offsetof(type, engine.isa), "auto", 0, 0, "auto|scalar|avx2|avx512",    \
      NULL, "instruction set of the kernels"},                                                      \
     {"io", OPTION_CHOICE, offsetof(type, engine.io), "uring", 0, 0, "uring|pread|sim", NULL,       \

@@ -114,6 +114,8 @@ static void add_settings(cJSON *root, const struct run_report *r)
     number(s, "ram_bytes", f->ram_bytes);
     cJSON_AddStringToObject(s, "isa", f->isa);
     number(s, "threads", f->threads);
+    number(s, "workers", f->workers);
+    cJSON_AddStringToObject(s, "workers_why", f->workers_why);
     cJSON_AddStringToObject(s, "io", f->io_engine);
     cJSON_AddStringToObject(s, "io_features", f->io_features);
     number(s, "io_depth", p->request.io_depth);
@@ -209,6 +211,8 @@ void report_print(const struct run_report *r)
             (unsigned long long)r->stats.cache_hits, (unsigned long long)r->stats.cache_demands,
             (double)memory_status("VmHWM:") / (double)MIB,
             (double)r->facts.ram_bytes / (double)MIB);
+    fprintf(stderr, "k3ring: workers: %u of %u, %s\n", r->facts.workers, r->facts.threads,
+            r->facts.workers_why);
     if (r->result->count > 1) {
         fprintf(stderr, "k3ring: first token %.3f s, then %.3f s per token\n",
                 (double)r->result->first_ns / 1e9,

@@ -308,6 +308,7 @@ int engine_open(struct engine **out, const char *dir, const struct engine_option
     memset(e, 0, sizeof *e);
     e->options = *options;
     e->worker_count = worker_count(options);
+    crew_init(&e->crew, e->worker_count, options->threads == 0);
     e->rng = rng_seed(options->sim.seed);
     atomic_store(&e->pass_done, 1); /* no pass is running */
     e->caller_allocated = thread_allocated();
@@ -403,14 +404,17 @@ void engine_stats(struct engine *e, struct engine_stats *out)
             .bytes = atomic_load(&e->class_bytes[i]),
             .payload_bytes = atomic_load(&e->class_payload[i])};
     }
+    /* The mean number of workers that were not sent to rest. */
+    double workers = e->passes_ns > 0 ? (double)e->active_ns / (double)e->passes_ns
+                                      : e->worker_count;
     for (int cause = 0; cause < STALL_CAUSES; cause++) {
         for (uint32_t i = 0; i < e->worker_count; i++) {
             out->stall_ns[cause] += atomic_load(&e->workers[i].idle_ns[cause]);
         }
-        out->stall_ns[cause] /= e->worker_count;
+        out->stall_ns[cause] = (uint64_t)((double)out->stall_ns[cause] / workers);
     }
     for (uint32_t i = 0; i < e->worker_count; i++) {
-        out->busy_ns += atomic_load(&e->workers[i].busy_ns) / e->worker_count;
+        out->busy_ns += (uint64_t)((double)atomic_load(&e->workers[i].busy_ns) / workers);
     }
 }
 
@@ -450,10 +454,12 @@ void engine_facts(const struct engine *e, struct engine_facts *out)
         .direct_files = e->files.direct_count,
         .files = e->files.count,
         .threads = e->worker_count,
+        .workers = e->crew.chosen,
         .slab_mapped_bytes = slab.mapped_bytes,
         .slab_huge_bytes = slab.huge_bytes,
         .ram_bytes = e->plan->request.ram_bytes,
     };
+    crew_explain(&e->crew, out->workers_why, sizeof out->workers_why);
     list_places(e, out);
 }
 

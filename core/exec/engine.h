@@ -24,7 +24,7 @@ struct engine_options {
     uint32_t io_depth;
     uint64_t io_size_bytes;
     const char *policy;       /* name in policy_table */
-    uint32_t threads;         /* workers; 0 = auto */
+    uint32_t threads;         /* workers; 0 = one per processor, fewer when that proves faster */
     enum isa isa;
     enum io_engine io;        /* IO_URING falls back to IO_PREAD with a note */
     struct io_sim_options sim; /* its `threads` follows `stepped` */
@@ -56,8 +56,8 @@ struct engine_stats {
     struct engine_class_stats class[READ_CLASSES];
     uint64_t open_bytes;          /* read at open: small tensors */
     uint64_t discarded_bytes;     /* read ahead for passes that were then not made */
-    uint64_t stall_ns[STALL_CAUSES]; /* worker idle time, mean over workers */
-    uint64_t busy_ns;             /* the rest of their time while passes ran, mean over workers */
+    uint64_t stall_ns[STALL_CAUSES]; /* idle time, mean over workers not at rest */
+    uint64_t busy_ns;             /* the rest of their time while passes ran, mean over the same */
     uint64_t cache_demands, cache_hits, cache_misses, cache_evictions;
     uint64_t passes, positions;
     uint64_t io_cpu_ns;           /* processor time of the I/O thread; as of the last drain */
@@ -76,7 +76,9 @@ struct engine_facts {
     const char *isa, *io_engine, *io_features, *policy;
     bool fixed_buffers;
     uint32_t direct_files, files;
-    uint32_t threads;
+    uint32_t threads;             /* workers there are */
+    uint32_t workers;             /* of them compute passes of few tokens */
+    char workers_why[96];
     uint64_t slab_mapped_bytes, slab_huge_bytes;
     uint64_t ram_bytes;
     uint32_t alignment;           /* the strictest any file asks for, <= PAGE_BYTES */

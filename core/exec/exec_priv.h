@@ -23,6 +23,7 @@
 #include "cache/slab.h"
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "core/exec/crew.h"
 #include "core/exec/engine.h"
 #include "core/exec/queue.h"
 #include "kernels/kernels.h"
@@ -120,6 +121,7 @@ struct fetch {
 
 struct worker {
     struct engine *engine;
+    uint32_t index;            /* rests while it is not below engine.active_workers */
     pthread_t thread;
     float *scratch;
     uint64_t held;             /* stepped mode: popped, not yet run */
@@ -171,11 +173,15 @@ struct engine {
     struct step_run *step;
     uint32_t *succ;
     struct queue ready;
-    struct gate work_gate, pass_gate;
+    struct gate work_gate, pass_gate, rest_gate;
     struct batch batch;
     struct fetch fetch;
     struct worker *workers;
     uint32_t worker_count;
+    struct crew crew;              /* the caller's thread's */
+    _Atomic uint32_t active_workers;
+    uint64_t pass_begun_ns, pass_begun_bytes;
+    uint64_t passes_ns, active_ns; /* of all passes; the same times the workers of each */
     pthread_t io_thread, pin_thread;
     bool io_started, pin_started;
     const uint64_t *io_allocated, *caller_allocated;
@@ -263,6 +269,7 @@ void expert_arrived(struct engine *e, uint32_t index);
 int workers_start(struct engine *e);
 void workers_stop(struct engine *e);
 void workers_notify(struct engine *e, uint32_t tasks);
+void workers_activate(struct engine *e, uint32_t count); /* between passes */
 void engine_pump(struct engine *e);               /* stepped mode: one seeded step */
 const uint64_t *thread_allocated(void);
 

@@ -12,6 +12,15 @@ static int report_failure(struct engine *e)
     return err_set(atomic_load(&e->error), "%s", e->error_text);
 }
 
+static uint64_t bytes_so_far(const struct engine *e)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < READ_CLASSES; i++) {
+        bytes += atomic_load(&e->class_bytes[i]);
+    }
+    return bytes;
+}
+
 /* Most distinct experts the passes of one kind ask for. */
 static uint64_t experts_of(const struct engine *e, uint64_t passes, uint64_t tokens)
 {
@@ -54,9 +63,7 @@ int engine_start(struct engine *e, const struct engine_forecast *forecast)
     e->draft_first = UINT32_MAX;
     e->passes_expected = forecast->prompt_passes + forecast->steps;
     e->planned_bytes = planned_bytes(e, forecast);
-    for (int i = 0; i < READ_CLASSES; i++) {
-        e->planned_bytes += atomic_load(&e->class_bytes[i]);
-    }
+    e->planned_bytes += bytes_so_far(e);
     atomic_store(&e->passes_total, 0);
     return 0;
 }
@@ -90,10 +97,8 @@ static void tick(struct engine *e)
 {
     if (e->tick != NULL) {
         struct engine_progress p = {.planned_bytes = e->planned_bytes, .pass = e->passes_made,
-                                    .passes = e->passes_expected};
-        for (int i = 0; i < READ_CLASSES; i++) {
-            p.done_bytes += atomic_load(&e->class_bytes[i]);
-        }
+                                    .passes = e->passes_expected,
+                                    .done_bytes = bytes_so_far(e)};
         e->tick(e->tick_ctx, &p);
     }
 }
@@ -193,6 +198,9 @@ static void announce(struct engine *e, const struct engine_work *w)
 
 static void start_pass(struct engine *e, const struct engine_work *w)
 {
+    workers_activate(e, crew_next(&e->crew, w->count));
+    e->pass_begun_ns = nondet_now_ns();
+    e->pass_begun_bytes = bytes_so_far(e);
     memmove(e->token, w->token, w->count * sizeof *w->token);
     memmove(e->logits_of, w->logits_of, w->logits_count * sizeof *w->logits_of);
     e->tokens = w->count;
@@ -214,6 +222,16 @@ static void start_pass(struct engine *e, const struct engine_work *w)
     }
 }
 
+/* Stepped passes take no time: one is drawn, like all order there. */
+static void count_time(struct engine *e)
+{
+    uint64_t took_ns = e->options.stepped ? rng_below(&e->rng, 1000000)
+                                          : nondet_now_ns() - e->pass_begun_ns;
+    e->passes_ns += took_ns;
+    e->active_ns += took_ns * atomic_load(&e->active_workers);
+    crew_made(&e->crew, e->tokens, bytes_so_far(e) - e->pass_begun_bytes, took_ns);
+}
+
 int engine_run(struct engine *e, const struct engine_work *work)
 {
     check_work(e, work);
@@ -229,6 +247,7 @@ int engine_run(struct engine *e, const struct engine_work *work)
     if (atomic_load(&e->error) != 0) {
         return report_failure(e);
     }
+    count_time(e);
     e->replay = 0;
     e->positions_made += work->count;
     e->passes_made++;

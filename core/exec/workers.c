@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker pool: pop a task, run it; with nothing to do spin briefly, then sleep, and count the
- * idle time by what was missing. In stepped mode the same pieces run one at a time in an order
- * chosen by the seed. */
+ * idle time by what was missing. Workers beyond the active count rest. In stepped mode the same
+ * pieces run one at a time in an order chosen by the seed. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,6 +29,33 @@ const uint64_t *thread_allocated(void)
 void workers_notify(struct engine *e, uint32_t tasks)
 {
     gate_notify(&e->work_gate, (int)min_u64(tasks, e->worker_count));
+}
+
+static bool rests(const struct worker *w)
+{
+    return w->index >= atomic_load(&w->engine->active_workers);
+}
+
+/* A worker asleep at the work gate must not take a wake-up that it would not use: all sleepers
+ * there are roused, and whoever comes later looks at the count behind the gate's key. */
+void workers_activate(struct engine *e, uint32_t count)
+{
+    assert(count > 0 && count <= e->worker_count);
+    if (atomic_exchange(&e->active_workers, count) != count) {
+        gate_notify(&e->work_gate, (int)e->worker_count);
+        gate_notify(&e->rest_gate, (int)e->worker_count);
+    }
+}
+
+static void rest(struct engine *e, struct worker *w)
+{
+    uint32_t key = gate_enter(&e->rest_gate);
+    if (rests(w) && !atomic_load(&e->stop)) {
+        gate_wait(&e->rest_gate, key, UINT64_MAX);
+    } else {
+        gate_leave(&e->rest_gate);
+    }
+    w->busy_since_ns = nondet_now_ns();
 }
 
 /* What the oldest unfinished step is waiting for. */
@@ -88,7 +115,7 @@ static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found
     if (!*found) {
         uint32_t key = gate_enter(&e->work_gate);
         *found = queue_pop(&e->ready, task);
-        if (*found || atomic_load(&e->stop)) {
+        if (*found || atomic_load(&e->stop) || rests(w)) {
             gate_leave(&e->work_gate);
         } else {
             gate_wait(&e->work_gate, key, IDLE_SLICE_NS);
@@ -110,6 +137,10 @@ static void *worker_main(void *argument)
     atomic_fetch_add(&e->threads_ready, 1);
     while (!atomic_load(&e->stop)) {
         uint64_t task;
+        if (rests(w)) {
+            rest(e, w);
+            continue;
+        }
         bool found = queue_pop(&e->ready, &task);
         if (!found) {
             idle(e, w, &task, &found);
@@ -126,6 +157,7 @@ static void *worker_main(void *argument)
 int workers_start(struct engine *e)
 {
     e->workers = calloc(e->worker_count, sizeof *e->workers);
+    atomic_store(&e->active_workers, e->worker_count);
     uint64_t floats = e->plan->scratch.size_bytes / sizeof(float);
     e->scratch_block = aligned_alloc(64, align_up(e->plan->scratch.size_bytes * e->worker_count,
                                                   64));
@@ -137,6 +169,7 @@ int workers_start(struct engine *e)
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct worker *w = &e->workers[i];
         w->engine = e;
+        w->index = i;
         w->scratch = e->scratch_block + i * floats;
         if (!e->options.stepped && pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             e->worker_count = i;
@@ -152,6 +185,7 @@ void workers_stop(struct engine *e)
     atomic_store(&e->stop, 1);
     for (uint32_t i = 0; e->workers != NULL && i < e->worker_count; i++) {
         gate_notify(&e->work_gate, (int)e->worker_count);
+        gate_notify(&e->rest_gate, (int)e->worker_count);
         if (!e->options.stepped) {
             pthread_join(e->workers[i].thread, NULL);
         }
@@ -190,7 +224,7 @@ void engine_pump(struct engine *e)
 {
     /* Any actor that can move is drawn within a few hundred steps; a million is a deadlock. */
     for (uint32_t idle_steps = 0; idle_steps < 1000000; idle_steps++) {
-        uint64_t actor = rng_below(&e->rng, e->worker_count + 2ULL);
+        uint64_t actor = rng_below(&e->rng, atomic_load(&e->active_workers) + 2ULL);
         bool moved;
         if (actor == 0) {
             moved = fetch_step(e, false);

@@ -23,7 +23,7 @@ static const struct {
     [GRID_DEPTH] = {"io-depth", 5, {1, 2, 3, 8, 64}},
     [GRID_SIZE] = {"io-size", 3, {4 * KIB, 16 * KIB, 4 * MIB}},
     [GRID_POLICY] = {"cache-policy", 6, {0, 1, 2, 3, 4, 5}},
-    [GRID_THREADS] = {"threads", 4, {1, 2, 3, 4}},
+    [GRID_THREADS] = {"threads", 5, {0, 1, 2, 3, 4}}, /* 0: auto */
     [GRID_ISA] = {"isa", 3, {ISA_SCALAR, ISA_AVX2, ISA_AVX512}},
     [GRID_IO] = {"io", 4, {GRID_URING, GRID_PREAD, GRID_SIM, GRID_STEPPED}},
     [GRID_CHUNK] = {"chunk", 3, {1, 7, GOLDEN_PROMPT}},
@@ -212,6 +212,8 @@ static void put_value(const struct grid_point *point, enum grid_dim dim, uint64_
         snprintf(text, size, "%s", pins[point->level[dim]]);
     } else if (dim == GRID_IO) {
         snprintf(text, size, "%s", backends[point->level[dim]]);
+    } else if (dim == GRID_THREADS && grid_value(point, dim) == 0) {
+        snprintf(text, size, "auto");
     } else if (dim == GRID_PIN_ORDER) {
         snprintf(text, size, "%s", point->level[dim] == PIN_PREFIX ? "prefix" : "spread");
     } else if (dim == GRID_ISA) {
