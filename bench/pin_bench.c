@@ -142,17 +142,13 @@ static void write_json(const char *path, const struct row *rows)
     fclose(out);
 }
 
-static void print(const struct row *rows)
+static void print(const struct budget *b, const struct row *r)
 {
-    printf("%-6s %11s %14s %10s %10s %16s %12s\n", "ram", "pinned MB", "MB per token", "spread s",
-           "prefix s", "prefix : spread", "prefix wins");
-    for (size_t i = 0; i < countof(budgets); i++) {
-        const struct row *r = &rows[i];
-        printf("%-6s %11.1f %14.1f %10.3f %10.3f %16.3f %9d/%d\n", budgets[i].name,
-               (double)r->pinned[PIN_SPREAD] / 1e6, (double)r->bytes[PIN_SPREAD] / 1e6,
-               median(r->second[PIN_SPREAD]), median(r->second[PIN_PREFIX]), median(r->ratio),
-               prefix_wins(r), pairs);
-    }
+    printf("%-6s %11.1f %14.1f %10.3f %10.3f %16.3f %9d/%d\n", b->name,
+           (double)r->pinned[PIN_SPREAD] / 1e6, (double)r->bytes[PIN_SPREAD] / 1e6,
+           median(r->second[PIN_SPREAD]), median(r->second[PIN_PREFIX]), median(r->ratio),
+           prefix_wins(r), pairs);
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -174,10 +170,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: pin_bench MODEL [--quick] [--json FILE]\n");
         return 2;
     }
+    printf("%-6s %11s %14s %10s %10s %16s %12s\n", "ram", "pinned MB", "MB per token", "spread s",
+           "prefix s", "prefix : spread", "prefix wins");
     for (size_t i = 0; i < countof(budgets); i++) {
         measure(dir, &budgets[i], &rows[i]);
+        print(&budgets[i], &rows[i]);
     }
-    print(rows);
     if (json != NULL) {
         write_json(json, rows);
     }
