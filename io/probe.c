@@ -68,6 +68,12 @@ static void describe_drive(const char *folder, struct io_place *place)
     snprintf(place->drive, sizeof place->drive, "%.63s", strrchr(drive, '/') + 1);
     snprintf(path, sizeof path, "%.4000s/device/model", drive);
     read_line(path, place->model, sizeof place->model);
+    static const char *const names[] = {"device/serial", "serial", "device/wwid", "wwid",
+                                        "dm/uuid"};
+    for (size_t i = 0; i < countof(names) && place->serial[0] == '\0'; i++) {
+        snprintf(path, sizeof path, "%.4000s/%s", drive, names[i]);
+        read_line(path, place->serial, sizeof place->serial);
+    }
     snprintf(path, sizeof path, "%.4000s/queue/max_sectors_kb", drive);
     read_line(path, text, sizeof text);
     place->request_kib_max = (uint32_t)strtoul(text, NULL, 10);
@@ -88,4 +94,19 @@ int io_probe(int fd, struct io_place *place)
         describe_drive(folder, place);
     }
     return 0;
+}
+
+void io_place_identity(const struct io_place *place, char *text, size_t capacity)
+{
+    const char *const parts[] = {place->drive, place->model, place->serial};
+    int at = snprintf(text, capacity, "%s %u:%u", place->file_system, major(place->device),
+                      minor(place->device));
+    for (size_t i = 0; i < countof(parts) && at >= 0 && (size_t)at < capacity; i++) {
+        if (parts[i][0] != '\0') {
+            at += snprintf(text + at, capacity - (size_t)at, " %s", parts[i]);
+        }
+    }
+    for (char *p = text; *p != '\0'; p++) {
+        *p = (unsigned char)*p < ' ' || (unsigned char)*p > '~' ? '?' : *p;
+    }
 }

@@ -14,10 +14,15 @@ struct io_place {
     char file_system[PROBE_NAME_BYTES]; /* "ext4", "tmpfs", or its magic number in hex */
     char drive[PROBE_NAME_BYTES];       /* "nvme0n1", or "" when there is no block device */
     char model[PROBE_NAME_BYTES];       /* what the drive calls itself, or "" */
+    char serial[PROBE_NAME_BYTES];      /* its serial number, or another name of its own, or "" */
     uint32_t request_kib_max;           /* max_sectors_kb of its queue, 0 when unknown */
 };
 
 /* Fills place as far as it can be known. A negative errno when the file cannot be looked at. */
 int io_probe(int fd, struct io_place *place);
+
+/* The place in one line that tells it from others: file system, device number, drive, model,
+ * serial number. No control characters. */
+void io_place_identity(const struct io_place *place, char *text, size_t capacity);
 
 #endif

@@ -124,7 +124,8 @@ END_TEST
 static const char *const wrong_usage[] = {
     "--ram 1,5G", "--ram -1", "--ram 1e3", "--ram 16GB", "--ram 1.5", "--ram G", "--ram 0x10000000",
     "--ram 99999999999999999999", "--ram 0", "--ram", "--io-size 5000", "--io-size 1k5",
-    "--io-depth 0", "--io-depth 1025", "--io-depth 4.0", "--io-depth +4", "--threads 0",
+    "--io-depth 0", "--io-depth 1025", "--io-depth 4.0", "--io-depth +4",
+    "--io-depth all", "--io-size all", "--tile all", "--pin-order first", "--threads 0",
     "--threads many", "--gen 0", "--gen -1", "--pin 101%", "--pin -5%", "--pin %", "--pin most",
     "--expert-slots -1", "--cache-policy arcs", "--isa sse2", "--io mmap", "--tile 1K",
     "--tile 1G", "--chunk 0", "--quiet=yes", "--stop 1,,2", "--stop a", "surplus", "-x",
@@ -201,7 +202,8 @@ END_TEST
 START_TEST(the_report_says_what_was_in_force)
 {
     k3ring("run %s %s --ram 64M --io pread --io-depth 3 --threads 2 --isa scalar --tile 16K "
-           "--cache-policy lfu --expert-slots 16 --pin 0 --chunk 7 --json -", tiny.dir, PROMPT);
+           "--cache-policy lfu --expert-slots 16 --pin 50%% --pin-order prefix --chunk 7 --json -",
+           tiny.dir, PROMPT);
     expect(0, NULL);
     cJSON *report = parse(process.out);
     const cJSON *settings = cJSON_GetObjectItem(report, "settings");
@@ -213,6 +215,10 @@ START_TEST(the_report_says_what_was_in_force)
     ck_assert_str_eq(text_of(settings, "isa"), "scalar");
     ck_assert_uint_eq(number(settings, "io_depth"), 3);
     ck_assert_uint_eq(number(settings, "threads"), 2);
+    ck_assert_uint_eq(number(settings, "workers"), 2);
+    ck_assert_str_eq(text_of(settings, "workers_why"), "as given by --threads");
+    ck_assert_ptr_null(cJSON_GetObjectItem(settings, "tuning"));
+    ck_assert_str_eq(text_of(cJSON_GetObjectItem(report, "plan"), "pin_order"), "prefix");
     ck_assert_uint_eq(number(settings, "tile"), 16 * KIB);
     ck_assert_uint_eq(number(settings, "chunk"), 7);
     ck_assert_uint_eq(number(settings, "ram_bytes"), 64 * MIB);

@@ -16,3 +16,8 @@ uint64_t nondet_thread_cpu_ns(void)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (uint64_t)used.tv_sec * 1000000000U + (uint64_t)used.tv_nsec;
 }
+
+int64_t nondet_date_s(void)
+{
+    return (int64_t)time(NULL);
+}

@@ -13,6 +13,9 @@ uint64_t nondet_now_ns(void);
 /* Processor time the calling thread has taken, system calls included. */
 uint64_t nondet_thread_cpu_ns(void);
 
+/* Seconds since 1970 by the wall clock: for dates that people read, never for intervals. */
+int64_t nondet_date_s(void);
+
 /* SplitMix64: a small seeded generator with a full 2^64 period. One owner, no locking. */
 struct rng {
     uint64_t state;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring plan: EXPLAIN for a forward pass, from headers alone. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/cli/commands.h"
 #include "core/cli/engine_options.h"
 #include "core/cli/output.h"
+#include "core/cli/signals.h"
+#include "core/cli/tuning.h"
 
 #include <cjson/cJSON.h>
 
@@ -53,11 +56,25 @@ static int parse_rate(const char *name, const char *text, double *rate)
     return 0;
 }
 
+/* Behind the line that has depth and size. */
+static void print_explained(const char *text, const struct tuning *tuning)
+{
+    const char *reads = tuning->asked ? strstr(text, "\nREADS") : NULL;
+    if (reads != NULL) {
+        char line[1024];
+        tuning_text(tuning, line, sizeof line);
+        printf("%.*s\nTUNED    %s", (int)(reads - text), text, line);
+        text = reads;
+    }
+    fputs(text, stdout);
+}
+
 static int print_plan(const struct plan *plan, const struct model *model,
-                      const struct plan_rates *rates, bool json)
+                      const struct plan_rates *rates, const struct tuning *tuning, bool json)
 {
     if (json) {
         cJSON *root = plan_json(plan, model, rates);
+        tuning_json(tuning, root);
         char *text = root != NULL ? cJSON_Print(root) : NULL;
         cJSON_Delete(root);
         if (text == NULL) {
@@ -68,7 +85,7 @@ static int print_plan(const struct plan *plan, const struct model *model,
     } else {
         static char text[16384];
         plan_explain(plan, model, rates, text, sizeof text);
-        fputs(text, stdout);
+        print_explained(text, tuning);
     }
     return output_flush_stdout();
 }
@@ -88,10 +105,18 @@ int cmd_plan(int argc, char **argv)
     TRY(parse_rate("device-gbps", cli.device_gbps, &rates.device_gbps));
     TRY(parse_rate("compute-gbps", cli.compute_gbps, &rates.compute_gbps));
     TRY(engine_cli_options(&cli.engine, (uint32_t)cli.prompt, cli.prompt + cli.gen, &options));
+    struct tuning tuning;
+    if (tuning_asked(&cli.engine)) {
+        signals_catch(NULL, output_remove_temporaries);
+    }
+    TRY(tuning_apply(&cli.engine, dir, &options, &tuning));
+    if (tuning.measured && rates.device_gbps <= 0) {
+        rates.device_gbps = tuning.gbps;
+    }
     struct model *model;
     struct plan *plan;
     TRY(engine_plan(dir, &options, &model, &plan));
-    int rc = print_plan(plan, model, &rates, cli.json);
+    int rc = print_plan(plan, model, &rates, &tuning, cli.json);
     plan_free(plan);
     model_close(model);
     return rc;

@@ -73,6 +73,7 @@ struct run {
     struct generate_result result;
     uint32_t *ids, *stop;
     struct progress progress;
+    struct tuning tuning;
     bool ids_on_stdout;
     bool ids_on_lines; /* a progress line would overwrite them */
     struct output json, dump; /* open from the start: a bad path is told before the run */
@@ -133,6 +134,7 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
 {
     char failure[ERR_MESSAGE_BYTES];
     struct run_report r = {.engine = e, .request = &run->request, .result = &run->result,
+                           .tuning = &run->tuning,
                            .storage_read_bytes = memory_storage_read_bytes() - read_before};
     if (run->result.count > 2) {
         r.steady_tokens = run->result.count - 2;
@@ -204,6 +206,23 @@ static int prepare(struct run *run, const struct run_cli *cli)
                                                  (unsigned long long)cli->gen);
 }
 
+static int tune(struct run *run, const char *model, struct engine_options *options)
+{
+    const struct engine_cli *cli = &run->cli->engine;
+    if (tuning_asked(cli)) {
+        progress_begin(&run->progress, "measuring the drive", cli->quiet);
+        progress_show(&run->progress, 0, 0, model);
+    }
+    int rc = tuning_apply(cli, model, options, &run->tuning);
+    progress_clear(&run->progress);
+    if (rc == 0 && run->tuning.asked && !cli->quiet) {
+        char text[1024];
+        tuning_text(&run->tuning, text, sizeof text);
+        engine_cli_note(text);
+    }
+    return rc;
+}
+
 static int open_and_run(struct run *run, const char *model)
 {
     const struct run_cli *cli = run->cli;
@@ -211,6 +230,7 @@ static int open_and_run(struct run *run, const char *model)
     uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
     TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
     options.drafts = run->request.drafts;
+    TRY(tune(run, model, &options));
     progress_begin(&run->progress, "opening", cli->engine.quiet);
     progress_show(&run->progress, 0, 0, model);
     struct engine *e = NULL;

@@ -14,7 +14,7 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
 {
     static const enum isa isas[] = {ISA_AUTO, ISA_SCALAR, ISA_AVX2, ISA_AVX512};
     static const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM};
-    if (cli->io_size % PAGE_BYTES != 0) {
+    if (cli->io_size != OPTION_AUTO && cli->io_size % PAGE_BYTES != 0) {
         return err_set(ERR_USAGE, "--io-size: %llu is not a multiple of 4096",
                        (unsigned long long)cli->io_size);
     }
@@ -29,8 +29,8 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
     }
     *options = (struct engine_options){
         .ram_bytes = cli->ram,
-        .io_depth = (uint32_t)cli->io_depth,
-        .io_size_bytes = cli->io_size,
+        .io_depth = cli->io_depth == OPTION_AUTO ? ENGINE_IO_DEPTH : (uint32_t)cli->io_depth,
+        .io_size_bytes = cli->io_size == OPTION_AUTO ? ENGINE_IO_SIZE : cli->io_size,
         .policy = policy_table[cli->policy]->name,
         .threads = cli->threads == OPTION_AUTO ? 0 : (uint32_t)cli->threads,
         .isa = isas[cli->isa],

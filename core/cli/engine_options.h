@@ -12,7 +12,7 @@ struct engine_cli {
         pin_order;
     struct option_share pin;
     uint64_t sim_seed;
-    bool quiet;
+    bool quiet, remeasure;
 };
 
 /* In the order of policy_table; a test compares them. */
@@ -22,10 +22,10 @@ struct engine_cli {
 #define ENGINE_OPTION_ROWS(type)                                                                  \
     {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 1, UINT64_MAX / 4, "auto",            \
      "SIZE|auto", "hard ceiling of resident memory"},                                              \
-    {"io-depth", OPTION_COUNT, offsetof(type, engine.io_depth), "8", 1, 1024, NULL, "N",           \
-     "reads in flight"},                                                                           \
-    {"io-size", OPTION_SIZE, offsetof(type, engine.io_size), "4M", 4096, 1 * GIB, NULL, "SIZE",    \
-     "largest read; lowered when depth x size exceeds the ring"},                                  \
+    {"io-depth", OPTION_COUNT, offsetof(type, engine.io_depth), "8", 1, 1024, "auto", "N|auto",    \
+     "reads in flight; auto: measured on the drive once, then remembered"},                        \
+    {"io-size", OPTION_SIZE, offsetof(type, engine.io_size), "4M", 4096, 1 * GIB, "auto",          \
+     "SIZE|auto", "largest read; lowered when depth x size exceeds the ring; auto: measured"},     \
     {"cache-policy", OPTION_CHOICE, offsetof(type, engine.policy), "arc", 0, 0, ENGINE_POLICIES,   \
      NULL, "which experts stay"},                                                                  \
     {"threads", OPTION_COUNT, offsetof(type, engine.threads), "auto", 1, 1024, "auto", "N|auto",   \
@@ -44,12 +44,18 @@ struct engine_cli {
      "spread|prefix", NULL, "which weights that is: spread over the walk, or its first ones"},     \
     {"expert-slots", OPTION_COUNT, offsetof(type, engine.slots), "auto", 0, UINT32_MAX,            \
      "all|auto", "N|all|auto", "expert cache, in slots beyond the working ones"},                  \
-    {"tile", OPTION_SIZE, offsetof(type, engine.tile), "auto", 4096, 16 * MIB, "auto",             \
-     "SIZE|auto", "rows of a matrix read and computed together"},                                  \
+    {"tile", OPTION_SIZE, offsetof(type, engine.tile), "4M", 4096, 16 * MIB, "auto",               \
+     "SIZE|auto", "rows of a matrix read and computed together; auto: measured"},                  \
+    {"remeasure", OPTION_FLAG, offsetof(type, engine.remeasure), NULL, 0, 0, NULL, NULL,           \
+     "measure the drive for auto even if an earlier result is remembered"},                        \
     {"sim-seed", OPTION_COUNT, offsetof(type, engine.sim_seed), "1", 0, UINT64_MAX, NULL, "N",     \
      "order and delays of --io sim"},                                                              \
     {"quiet", OPTION_FLAG, offsetof(type, engine.quiet), NULL, 0, 0, NULL, NULL,                   \
      "no talk on stderr but errors"}
+
+/* Where --io-depth, --io-size and --tile are `auto` until the drive is asked: the defaults. */
+#define ENGINE_IO_DEPTH 8U
+#define ENGINE_IO_SIZE (4 * MIB)
 
 /* Fills options for a prompt of prompt_tokens that will reach `positions` positions. */
 int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,

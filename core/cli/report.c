@@ -133,6 +133,7 @@ static void add_settings(cJSON *root, const struct run_report *r)
         number(place, "max_sectors_kb", f->place[i].request_kib_max);
         cJSON_AddItemToArray(places, place);
     }
+    tuning_json(r->tuning, s);
     number(s, "tile", p->tile_bytes);
     number(s, "chunk", p->chunk);
     number(s, "context", p->request.context);

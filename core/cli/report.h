@@ -6,6 +6,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "core/cli/tuning.h"
 #include "core/exec/generate.h"
 
 struct run_report {
@@ -17,6 +18,7 @@ struct run_report {
     uint64_t storage_read_bytes; /* growth of read_bytes of /proc/self/io over the run */
     /* Page faults of the process from the second token on, and over how many tokens. */
     uint64_t steady_minor_faults, steady_major_faults, steady_tokens;
+    const struct tuning *tuning; /* what `auto` came to, or NULL */
     const char *error;           /* message of a failed run, or NULL */
 };
 

@@ -31,6 +31,13 @@ START_TEST(the_clock_counts_nanoseconds)
 }
 END_TEST
 
+START_TEST(the_date_is_after_this_was_written)
+{
+    ck_assert_int_gt(nondet_date_s(), 1767225600); /* 2026 */
+    ck_assert_int_lt(nondet_date_s(), 32503680000); /* 3000 */
+}
+END_TEST
+
 /* Figures of other implementations of the generator. */
 START_TEST(the_sequence_is_that_of_splitmix64)
 {
@@ -121,6 +128,7 @@ static Suite *nondet_suite(void)
     TCase *all = tcase_create("nondet");
     tcase_add_test(all, the_clock_never_goes_back);
     tcase_add_test(all, the_clock_counts_nanoseconds);
+    tcase_add_test(all, the_date_is_after_this_was_written);
     tcase_add_test(all, the_sequence_is_that_of_splitmix64);
     tcase_add_test(all, the_same_seed_gives_the_same_sequence_and_another_seed_another);
     tcase_add_test(all, the_finaliser_can_be_undone);

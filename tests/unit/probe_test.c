@@ -44,6 +44,26 @@ START_TEST(a_drive_is_found_where_the_system_shows_one)
 }
 END_TEST
 
+START_TEST(an_identity_tells_places_apart_in_one_clean_line)
+{
+    struct io_place a = {.device = 0x801, .file_system = "ext4", .drive = "sda", .model = "M\n1",
+                         .serial = "S\x01\xff"};
+    struct io_place b = a;
+    char text[128];
+    char other[128];
+    io_place_identity(&a, text, sizeof text);
+    ck_assert_str_eq(text, "ext4 8:1 sda M?1 S??");
+    snprintf(b.serial, sizeof b.serial, "S2");
+    io_place_identity(&b, other, sizeof other);
+    ck_assert_str_ne(text, other);
+    b = (struct io_place){.file_system = "nfs", .device = 0x30};
+    io_place_identity(&b, other, sizeof other);
+    ck_assert_str_eq(other, "nfs 0:48");
+    io_place_identity(&a, text, 8);
+    ck_assert_str_eq(text, "ext4 8:");
+}
+END_TEST
+
 START_TEST(a_file_that_is_none_is_an_error)
 {
     struct io_place place;
@@ -57,6 +77,7 @@ int main(void)
     TCase *tcase = tcase_create("places");
     tcase_add_test(tcase, memory_is_named_as_such);
     tcase_add_test(tcase, a_drive_is_found_where_the_system_shows_one);
+    tcase_add_test(tcase, an_identity_tells_places_apart_in_one_clean_line);
     tcase_add_test(tcase, a_file_that_is_none_is_an_error);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
