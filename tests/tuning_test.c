@@ -71,7 +71,7 @@ static bool remembered(void)
 static bool measured(void)
 {
     forget();
-    for (int i = 0; i < 12 && !remembered(); i++) {
+    for (int i = 0; i < 5 && !remembered(); i++) {
         k3ring(RUN "--gen 4 " AUTO, large.dir);
         expect(0, "tile");
         ck_assert_str_eq(process.out, FOUR_IDS);
@@ -195,7 +195,7 @@ START_TEST(a_folder_that_cannot_be_written_is_a_note)
     setenv("XDG_CACHE_HOME", "/proc/absent", 1);
     bool no_drive = false;
     bool told = false;
-    for (int i = 0; i < 12 && !told && !no_drive; i++) {
+    for (int i = 0; i < 5 && !told && !no_drive; i++) {
         k3ring(RUN "--gen 4 " SOME, large.dir);
         expect(0, NULL);
         ck_assert_str_eq(process.out, FOUR_IDS);
@@ -226,7 +226,7 @@ START_TEST(home_takes_the_place_of_a_folder_for_caches)
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", cache.dir, 1);
     tiny_path(&cache, ".cache/k3ring/tuning.json", path);
-    for (int i = 0; i < 12 && access(path, F_OK) != 0; i++) {
+    for (int i = 0; i < 5 && access(path, F_OK) != 0; i++) {
         k3ring(RUN "--gen 4 " SOME, large.dir);
         expect(0, NULL);
     }
