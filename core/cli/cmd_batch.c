@@ -66,6 +66,7 @@ struct batch_job {
     struct batch_totals totals;
     struct engine *engine;
     struct progress progress;
+    struct tuning tuning;
     struct output json;
     uint32_t next; /* line to hand out */
 };
@@ -249,7 +250,7 @@ static int write_report(struct batch_job *job, const struct engine_stats *stats)
     cJSON_AddNumberToObject(batch, "prompt_tokens", (double)t->prompt_tokens);
     cJSON_AddNumberToObject(batch, "made_tokens", (double)t->made_tokens);
     cJSON_AddNumberToObject(batch, "seconds", (double)t->total_ns / 1e9);
-    struct run_report r = {.engine = job->engine, .stats = *stats};
+    struct run_report r = {.engine = job->engine, .stats = *stats, .tuning = &job->tuning};
     engine_facts(job->engine, &r.facts);
     report_engine_json(root, &r);
     char *text = cJSON_Print(root);
@@ -302,6 +303,7 @@ static int open_and_run(struct batch_job *job, const char *model, const char *in
     options.sequences = lanes;
     options.sequences_most = cli->sequences == OPTION_AUTO;
     options.prompt_tokens = (uint32_t)min_u64((uint64_t)prompt * lanes, UINT32_MAX);
+    TRY(tuning_settle(&cli->engine, model, &options, &job->progress, &job->tuning));
     progress_begin(&job->progress, "opening", cli->engine.quiet);
     progress_show(&job->progress, 0, 0, model);
     int rc = engine_open(&job->engine, model, &options);

@@ -206,23 +206,6 @@ static int prepare(struct run *run, const struct run_cli *cli)
                                                  (unsigned long long)cli->gen);
 }
 
-static int tune(struct run *run, const char *model, struct engine_options *options)
-{
-    const struct engine_cli *cli = &run->cli->engine;
-    if (tuning_asked(cli)) {
-        progress_begin(&run->progress, "measuring the drive", cli->quiet);
-        progress_show(&run->progress, 0, 0, model);
-    }
-    int rc = tuning_apply(cli, model, options, &run->tuning);
-    progress_clear(&run->progress);
-    if (rc == 0 && run->tuning.asked && !cli->quiet) {
-        char text[1024];
-        tuning_text(&run->tuning, text, sizeof text);
-        engine_cli_note(text);
-    }
-    return rc;
-}
-
 static int open_and_run(struct run *run, const char *model)
 {
     const struct run_cli *cli = run->cli;
@@ -230,7 +213,7 @@ static int open_and_run(struct run *run, const char *model)
     uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
     TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
     options.drafts = run->request.drafts;
-    TRY(tune(run, model, &options));
+    TRY(tuning_settle(&cli->engine, model, &options, &run->progress, &run->tuning));
     progress_begin(&run->progress, "opening", cli->engine.quiet);
     progress_show(&run->progress, 0, 0, model);
     struct engine *e = NULL;

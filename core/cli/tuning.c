@@ -232,6 +232,25 @@ void tuning_text(const struct tuning *t, char *text, size_t capacity)
              t->best_gbps, t->device, source);
 }
 
+int tuning_settle(const struct engine_cli *cli, const char *dir, struct engine_options *options,
+                  struct progress *progress, struct tuning *tuning)
+{
+    if (tuning_asked(cli)) {
+        progress_begin(progress, "measuring the drive", cli->quiet);
+        progress_show(progress, 0, 0, dir);
+    }
+    int rc = tuning_apply(cli, dir, options, tuning);
+    if (tuning->asked) {
+        progress_clear(progress);
+    }
+    if (rc == 0 && tuning->asked && options->note != NULL) {
+        char text[1024];
+        tuning_text(tuning, text, sizeof text);
+        options->note(text);
+    }
+    return rc;
+}
+
 void tuning_json(const struct tuning *t, cJSON *parent)
 {
     char date[16];

@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 
 #include "core/cli/engine_options.h"
+#include "core/cli/progress.h"
 #include "core/cli/tuning_file.h"
 
 struct tuning {
@@ -31,6 +32,10 @@ bool tuning_asked(const struct engine_cli *cli);
  * after a signal, and what model_open() and io_files_open() say. */
 int tuning_apply(const struct engine_cli *cli, const char *dir, struct engine_options *options,
                  struct tuning *tuning);
+
+/* The same for a command that talks: a line of progress while it measures, and what came of it. */
+int tuning_settle(const struct engine_cli *cli, const char *dir, struct engine_options *options,
+                  struct progress *progress, struct tuning *tuning);
 
 /* One line without its end: what is in force and where it comes from. */
 void tuning_text(const struct tuning *tuning, char *text, size_t capacity);
