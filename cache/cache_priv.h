@@ -12,7 +12,7 @@
 #define KEY_NONE UINT32_MAX
 
 extern const struct policy_ops policy_arc, policy_lar, policy_arc_global, policy_lru, policy_lfu,
-    policy_none;
+    policy_none, policy_lhr;
 
 /* layers * experts; asserts that the shape is one a policy can hold. */
 uint32_t policy_key_count(const struct policy_shape *shape);

@@ -132,10 +132,32 @@ static bool lfu_resident(const struct policy *policy, policy_key key)
     return policy->place[key] != 0;
 }
 
+static uint32_t lfu_learned(struct policy *policy, struct policy_field *field)
+{
+    uint32_t keys = policy->head.shape.layers * policy->head.shape.experts;
+    field[0] = (struct policy_field){policy->uses, keys, sizeof *policy->uses};
+    field[1] = (struct policy_field){policy->last_use, keys, sizeof *policy->last_use};
+    field[2] = (struct policy_field){&policy->clock, 1, sizeof policy->clock};
+    return 3;
+}
+
+static bool lfu_sound(const struct policy *policy)
+{
+    uint32_t keys = policy->head.shape.layers * policy->head.shape.experts;
+    for (policy_key key = 0; key < keys; key++) {
+        if (policy->last_use[key] > policy->clock || policy->uses[key] > policy->last_use[key]) {
+            return false;
+        }
+    }
+    return policy->clock <= UINT64_MAX / 2;
+}
+
 const struct policy_ops policy_lfu = {
     .name = "lfu",
     .open = lfu_open,
     .close = policy_free,
     .batch = lfu_batch,
     .resident = lfu_resident,
+    .learned = lfu_learned,
+    .sound = lfu_sound,
 };

@@ -4,7 +4,8 @@
 #include <string.h>
 
 const struct policy_ops *const policy_table[] = {
-    &policy_arc, &policy_lar, &policy_arc_global, &policy_lru, &policy_lfu, &policy_none, NULL,
+    &policy_arc, &policy_lar, &policy_arc_global, &policy_lru,
+    &policy_lfu, &policy_none, &policy_lhr, NULL,
 };
 
 const struct policy_ops *policy_find(const char *name)
@@ -29,8 +30,8 @@ uint32_t policy_key_count(const struct policy_shape *shape)
 
 uint64_t policy_bytes_max(const struct policy_shape *shape)
 {
-    /* Set by lar: 29 bytes a key, 12 a layer, a mark per expert, the alignment of each array.
-     * arc takes 9 bytes a key and 160 a layer. */
+    /* Set by lhr: 30 bytes a key, 40 a layer, a mark per expert, 14 KiB of tables, the alignment
+     * of each array. lar takes 29 bytes a key, arc 9 and 160 a layer. */
     const uint64_t key_bytes = 30, layer_bytes = 192, fixed_bytes = 16 * KIB;
     return key_bytes * policy_key_count(shape) + layer_bytes * shape->layers + shape->experts +
            fixed_bytes;

@@ -27,6 +27,14 @@ struct policy_evictions {
 
 struct policy; /* each policy's own state */
 
+/* An array of what a policy has learned: numbers of 1, 4 or 8 bytes. */
+struct policy_field {
+    void *data;
+    uint32_t count, unit_bytes;
+};
+
+#define POLICY_FIELDS_MAX 8
+
 struct policy_ops {
     const char *name;
     /* NULL when memory is refused. All memory is taken here. */
@@ -36,9 +44,14 @@ struct policy_ops {
     void (*batch)(struct policy *policy, uint32_t layer, const uint16_t *ids, uint32_t tokens,
                   struct policy_evictions *evictions);
     bool (*resident)(const struct policy *policy, policy_key key);
+    /* The arrays a heat file keeps from run to run, at most POLICY_FIELDS_MAX; returns how many.
+     * NULL for a policy that remembers nothing beyond its residents. */
+    uint32_t (*learned)(struct policy *policy, struct policy_field *field);
+    /* After these were filled from a file: whether the policy may go on from them. */
+    bool (*sound)(const struct policy *policy);
 };
 
-/* arc, lar, arc-global, lru, lfu, none; the first is the default. NULL-terminated. */
+/* arc, lar, arc-global, lru, lfu, none, lhr; the first is the default. NULL-terminated. */
 extern const struct policy_ops *const policy_table[];
 
 const struct policy_ops *policy_find(const char *name); /* NULL when unknown */

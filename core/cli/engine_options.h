@@ -16,7 +16,7 @@ struct engine_cli {
 };
 
 /* In the order of policy_table; a test compares them. */
-#define ENGINE_POLICIES "arc|lar|arc-global|lru|lfu|none"
+#define ENGINE_POLICIES "arc|lar|arc-global|lru|lfu|none|lhr"
 
 /* type: the command's struct, with a member `engine` of struct engine_cli. */
 #define ENGINE_OPTION_ROWS(type)                                                                  \

@@ -22,7 +22,7 @@ static const struct {
     [GRID_SLOTS] = {"expert-slots", 5, {0, 5, 16, 40, PLAN_ALL}},
     [GRID_DEPTH] = {"io-depth", 5, {1, 2, 3, 8, 64}},
     [GRID_SIZE] = {"io-size", 3, {4 * KIB, 16 * KIB, 4 * MIB}},
-    [GRID_POLICY] = {"cache-policy", 6, {0, 1, 2, 3, 4, 5}},
+    [GRID_POLICY] = {"cache-policy", 7, {0, 1, 2, 3, 4, 5, 6}},
     [GRID_THREADS] = {"threads", 5, {0, 1, 2, 3, 4}}, /* 0: auto */
     [GRID_ISA] = {"isa", 3, {ISA_SCALAR, ISA_AVX2, ISA_AVX512}},
     [GRID_IO] = {"io", 4, {GRID_URING, GRID_PREAD, GRID_SIM, GRID_STEPPED}},

@@ -124,6 +124,9 @@ struct policy_model {
     float *fast, *slow;   /* of lar, per key */
     uint32_t *visit;      /* per key */
     uint32_t *visits;     /* per layer */
+    uint32_t *rank;       /* of lhr, per key: class of rank of its latest use */
+    double *value;        /* of lhr, per key: its chance as seen at its layer's latest visit */
+    double used[12][16], expected[12][16], *layer_used, *layer_expected, trend_used, trend_expected;
 };
 
 static void *zeroed(size_t count, size_t unit)
@@ -162,6 +165,10 @@ struct policy_model *policy_model_open(const char *name, const struct policy_sha
     model->slow = zeroed(model->keys, sizeof *model->slow);
     model->visit = zeroed(model->keys, sizeof *model->visit);
     model->visits = zeroed(shape->layers, sizeof *model->visits);
+    model->rank = zeroed(model->keys, sizeof *model->rank);
+    model->value = zeroed(model->keys, sizeof *model->value);
+    model->layer_used = zeroed(shape->layers, sizeof *model->layer_used);
+    model->layer_expected = zeroed(shape->layers, sizeof *model->layer_expected);
     return model;
 }
 
@@ -181,23 +188,108 @@ void policy_model_close(struct policy_model *model)
     free(model->slow);
     free(model->visit);
     free(model->visits);
+    free(model->rank);
+    free(model->value);
+    free(model->layer_used);
+    free(model->layer_expected);
     free(model);
 }
 
-/* What the victim has least of, while `now` is served. */
-static double lar_score(const struct policy_model *model, uint32_t key, uint32_t now)
+static double sum_at(const struct policy_model *model, uint32_t key, double age, bool lhr)
+{
+    return lhr ? model->fast[key] * pow(0.25, age) + 0.08 * model->slow[key] * pow(0.98, age)
+               : model->fast[key] * pow(0.3, age) + 0.06 * model->slow[key] * pow(0.97, age);
+}
+
+/* ---- lhr: what is expected of a key, and how expectations are corrected ---- */
+
+/* Class of an expert that will be asked, or not, that many visits after its latest use. */
+static int age_class(double age)
+{
+    static const double end[] = {1, 2, 3, 4, 6, 9, 14, 22, 36, 64, 128};
+    int class = 0;
+    while (class < 11 && age > end[class]) {
+        class++;
+    }
+    return class;
+}
+
+static double ratio(double used, double expected, double prior)
+{
+    return (used + prior) / (expected + prior);
+}
+
+/* The chance that a key is asked for at the visit that is `age` visits after its latest use. */
+static double chance(const struct policy_model *model, uint32_t key, double age)
+{
+    uint32_t layer = key / model->shape.experts, rank = model->rank[key];
+    int class = age_class(age);
+    return 0.4 * sum_at(model, key, age - 1, true) *
+           ratio(model->used[class][rank], model->expected[class][rank], 128) *
+           ratio(model->layer_used[layer], model->layer_expected[layer], 32);
+}
+
+static void add_expected(double *used, double *expected, double more)
+{
+    *expected += more;
+    if (*expected > 4096) {
+        *expected /= 2;
+        *used /= 2;
+    }
+}
+
+/* Before the uses of this visit, whose number is already counted, are noted. */
+static void lhr_learn(struct policy_model *model, uint32_t layer, const uint16_t *ids)
+{
+    double guess[12][16] = {{0}}, used[12][16] = {{0}}, all_guess = 0, all_used = 0;
+    for (uint32_t expert = 0; expert < model->shape.experts; expert++) {
+        uint32_t key = layer * model->shape.experts + expert;
+        if (model->visit[key] == 0) {
+            continue;
+        }
+        double age = model->visits[layer] - model->visit[key], now = chance(model, key, age);
+        for (uint32_t i = 0; i < model->shape.per_token; i++) {
+            if (ids[i] == expert) {
+                used[age_class(age)][model->rank[key]]++;
+                all_used++;
+            }
+        }
+        guess[age_class(age)][model->rank[key]] += now;
+        all_guess += now;
+    }
+    model->trend_used = model->trend_used * 0.99 + all_used;
+    model->trend_expected = model->trend_expected * 0.99 + all_guess;
+    double trend = ratio(model->trend_used, model->trend_expected, 8);
+    for (int age = 0; age < 12; age++) {
+        for (int rank = 0; rank < 16; rank++) {
+            double *u = &model->used[age][rank], *x = &model->expected[age][rank];
+            double now = ratio(*u, *x, 128);
+            *u += used[age][rank];
+            add_expected(u, x, guess[age][rank] * trend / now);
+        }
+    }
+    double now = ratio(model->layer_used[layer], model->layer_expected[layer], 32);
+    model->layer_used[layer] += all_used;
+    add_expected(&model->layer_used[layer], &model->layer_expected[layer],
+                 all_guess * trend / now);
+}
+
+/* What the victim has least of, while `now` is served. A visit renews only its own layer's part. */
+static double scored_worth(const struct policy_model *model, uint32_t key, uint32_t now)
 {
     uint32_t layers = model->shape.layers, layer = key / model->shape.experts;
     double age = model->visits[layer] - model->visit[key];
     double distance = (layer + layers - now - 1) % layers + 1;
-    return (model->fast[key] * pow(0.3, age) + 0.06 * model->slow[key] * pow(0.97, age)) *
-           pow(layers / distance, 0.25);
+    if (strcmp(model->name, "lhr") == 0) {
+        return model->value[key] * pow(layers / distance, 0.125);
+    }
+    return sum_at(model, key, age, false) * pow(layers / distance, 0.25);
 }
 
 static bool worse(const struct policy_model *model, uint32_t a, uint32_t b, uint32_t now)
 {
-    if (strcmp(model->name, "lar") == 0) {
-        return lar_score(model, a, now) < lar_score(model, b, now);
+    if (strcmp(model->name, "lar") == 0 || strcmp(model->name, "lhr") == 0) {
+        return scored_worth(model, a, now) < scored_worth(model, b, now);
     }
     if (strcmp(model->name, "lfu") == 0 && !(model->count[a] == model->count[b])) {
         return model->count[a] < model->count[b];
@@ -227,22 +319,36 @@ static void evict_worst(struct policy_model *model, uint32_t layer, const uint16
 static void note_use(struct policy_model *model, uint32_t layer, uint32_t key, uint32_t rank)
 {
     uint32_t k = model->shape.per_token;
+    bool lhr = strcmp(model->name, "lhr") == 0;
     double age = model->visits[layer] - model->visit[key];
     double weight = k == 1 ? 1 : 1 - 0.5 * rank / (k - 1);
-    model->fast[key] = (float)(model->fast[key] * pow(0.3, age) + weight);
-    model->slow[key] = (float)(model->slow[key] * pow(0.97, age) + weight);
+    model->fast[key] = (float)(model->fast[key] * pow(lhr ? 0.25 : 0.3, age) + weight);
+    model->slow[key] = (float)(model->slow[key] * pow(lhr ? 0.98 : 0.97, age) + weight);
     model->visit[key] = model->visits[layer];
+    model->rank[key] = k > 16 ? rank * 16 / k : rank;
     model->count[key]++;
     model->last[key] = ++model->now;
+}
+
+static void lhr_renew(struct policy_model *model, uint32_t layer)
+{
+    for (uint32_t expert = 0; expert < model->shape.experts; expert++) {
+        uint32_t key = layer * model->shape.experts + expert;
+        model->value[key] = chance(model, key, model->visits[layer] - model->visit[key] + 1.0);
+    }
 }
 
 static void held_token(struct policy_model *model, uint32_t layer, const uint16_t *ids)
 {
     uint32_t k = model->shape.per_token, kept = k < model->shape.slots ? k : model->shape.slots;
     model->visits[layer]++;
+    if (strcmp(model->name, "lhr") == 0) {
+        lhr_learn(model, layer, ids);
+    }
     for (uint32_t rank = 0; rank < k; rank++) {
         note_use(model, layer, layer * model->shape.experts + ids[rank], rank);
     }
+    lhr_renew(model, layer);
     for (uint32_t rank = 0; rank < kept; rank++) {
         uint32_t key = layer * model->shape.experts + ids[rank];
         if (model->resident[key]) {

@@ -16,7 +16,7 @@
 #include "tests/support/suite.h"
 #include "tests/support/trace_model.h"
 
-#define POLICIES 6
+#define POLICIES 7
 #define KEYS_MAX 256
 #define TOKENS_MAX 5
 #define RANKS_MAX 8
@@ -59,9 +59,9 @@ static void subject_close(struct subject *subject)
     subject->ops->close(subject->policy);
 }
 
-START_TEST(the_table_names_six_policies_and_arc_is_the_default)
+START_TEST(the_table_names_seven_policies_and_arc_is_the_default)
 {
-    const char *names[POLICIES] = {"arc", "lar", "arc-global", "lru", "lfu", "none"};
+    const char *names[POLICIES] = {"arc", "lar", "arc-global", "lru", "lfu", "none", "lhr"};
     for (int i = 0; i < POLICIES; i++) {
         ck_assert_str_eq(policy_table[i]->name, names[i]);
         ck_assert_ptr_eq(policy_find(names[i]), policy_table[i]);
@@ -210,7 +210,7 @@ END_TEST
 
 START_TEST(the_best_ranked_stay_when_slots_are_fewer_than_a_token_asks)
 {
-    const char *names[] = {"lar", "arc-global", "lru", "lfu"};
+    const char *names[] = {"lar", "arc-global", "lru", "lfu", "lhr"};
     struct policy_shape shape = {.layers = 2, .experts = 8, .per_token = 4, .slots = 3};
     const uint16_t first[] = {7, 6, 5, 4}, second[] = {4, 3, 7, 6};
     struct subject subject;
@@ -290,6 +290,32 @@ START_TEST(lfu_remembers_the_uses_of_experts_that_left)
 }
 END_TEST
 
+/* A layer asks for the same four experts at every fifth visit only: the longer ago the use, the
+ * surer the next. lar keeps the latest and hits nothing; lhr finds out. */
+START_TEST(lhr_learns_a_routing_that_its_first_guess_has_upside_down)
+{
+    struct policy_shape shape = {.layers = 12, .experts = 32, .per_token = 4, .slots = 120};
+    const char *names[] = {"lar", "lhr"};
+    uint32_t hits[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        struct subject subject;
+        subject_open(&subject, names[i], &shape);
+        for (uint32_t token = 0; token < 200; token++) {
+            for (uint32_t layer = 0; layer < shape.layers; layer++) {
+                uint16_t ids[4];
+                for (uint32_t rank = 0; rank < 4; rank++) {
+                    ids[rank] = (uint16_t)((token % 5) * 4 + (rank + token) % 4);
+                    hits[i] += token >= 150 && subject_has(&subject, layer * 32 + ids[rank]);
+                }
+                subject_feed(&subject, layer, ids, 1);
+            }
+        }
+        subject_close(&subject);
+    }
+    ck_assert_msg(hits[1] > 2 * hits[0] + 400, "lar %u, lhr %u of 2400", hits[0], hits[1]);
+}
+END_TEST
+
 /* Hits of a trace, one token at a time, from residency before each. */
 static uint64_t replay(const char *name, const struct trace *trace, uint32_t experts,
                        uint32_t slots)
@@ -319,6 +345,7 @@ static const uint64_t small_hits[POLICIES][countof(small_slots)] = {
     {0, 0, 2356, 2494, 2971, 3894, 4400}, /* lru */
     {0, 224, 728, 1220, 2237, 3733, 4400}, /* lfu */
     {0, 0, 0, 0, 0, 0, 0}, /* none */
+    {0, 841, 2300, 2587, 3104, 3949, 4400}, /* lhr */
 };
 
 START_TEST(hits_on_the_small_trace_are_what_they_were)
@@ -351,7 +378,8 @@ static const struct published recorded_hits[] = {
     {"lfu", 1823, 4436}, {"lfu", 3647, 6833}, {"lru", 455, 0}, {"lru", 911, 0},
     {"lru", 1344, 0}, {"lru", 1823, 5559}, {"lru", 3647, 6885}, {"arc-global", 455, 0},
     {"arc-global", 911, 0}, {"arc-global", 1344, 0}, {"arc-global", 1823, 4896},
-    {"arc-global", 3647, 6831}, {"none", 3647, 0},
+    {"arc-global", 3647, 6831}, {"none", 3647, 0}, {"lhr", 455, 2625}, {"lhr", 911, 4268},
+    {"lhr", 1344, 5298}, {"lhr", 1823, 6023}, {"lhr", 3647, 7028},
 };
 
 START_TEST(hits_on_the_recorded_trace_are_the_published_ones)
@@ -372,14 +400,15 @@ static Suite *policy_suite(void)
     Suite *suite = suite_create("policy");
     TCase *tcase = tcase_create("policy");
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, the_table_names_six_policies_and_arc_is_the_default);
+    tcase_add_test(tcase, the_table_names_seven_policies_and_arc_is_the_default);
     tcase_add_loop_test(tcase, every_policy_equals_its_plain_model_on_random_batches, 0, POLICIES);
     tcase_add_loop_test(tcase, a_chunk_is_fed_as_its_tokens_in_order, 0, POLICIES);
     tcase_add_loop_test(tcase, without_slots_nothing_is_kept, 0, POLICIES);
-    tcase_add_loop_test(tcase, the_best_ranked_stay_when_slots_are_fewer_than_a_token_asks, 0, 4);
+    tcase_add_loop_test(tcase, the_best_ranked_stay_when_slots_are_fewer_than_a_token_asks, 0, 5);
     tcase_add_test(tcase, arc_gives_the_remainder_to_the_first_layers);
     tcase_add_test(tcase, arc_layers_without_a_share_keep_nothing);
     tcase_add_test(tcase, an_evicted_key_may_be_back_at_the_end_of_the_batch);
+    tcase_add_test(tcase, lhr_learns_a_routing_that_its_first_guess_has_upside_down);
     tcase_add_test(tcase, lfu_remembers_the_uses_of_experts_that_left);
     tcase_add_loop_test(tcase, hits_on_the_small_trace_are_what_they_were, 0, POLICIES);
     if (recorded_path != NULL) {
