@@ -32,7 +32,8 @@ UNIT_SRC := $(wildcard tests/unit/*_test.c)
 TEST_SRC := $(wildcard tests/*_test.c)
 HELP_SRC := $(wildcard tests/support/*.c)
 BENCH_SRC := $(wildcard bench/*_bench.c)
-BENCH_HELP := tests/support/kernels_compare.c $(filter-out %_bench.c,$(wildcard bench/*.c))
+BENCH_HELP := tests/support/kernels_compare.c tests/support/trace_model.c \
+              $(filter-out %_bench.c,$(wildcard bench/*.c))
 
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB      := $(BUILD)/libk3ring.a

@@ -11,6 +11,8 @@ quick=${BENCH_ARGS:-}
     "$BUILD/k3ring" synth "$model" --preset k3 --layers 5 --experts 128 --vocab 32768
 echo "== kernels"
 "$bench/kernel_bench" $quick
+echo "== cache policies"
+"$bench/policy_bench" $quick --json "$bench/policy.json"
 echo "== drive"
 "$bench/io_bench" $quick --json "$bench/io.json" \
     "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
