@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cache/cache_priv.h"
+#include "cache/heat.h"
 #include "core/base/err.h"
 
 struct cache {
@@ -193,4 +194,18 @@ void cache_bind(struct cache *cache, uint32_t layer, uint32_t expert, uint32_t s
 const struct cache_stats *cache_stats(const struct cache *cache)
 {
     return &cache->stats;
+}
+
+int cache_heat_load(struct cache *cache, const char *path)
+{
+    assert(cache->stats.demands == 0);
+    TRY(heat_check_policy(cache->ops));
+    return heat_load(path, cache->ops, &cache->shape, cache->policy);
+}
+
+int cache_heat_write(struct cache *cache, FILE *file)
+{
+    TRY(heat_check_policy(cache->ops));
+    heat_write(file, cache->ops, &cache->shape, cache->policy);
+    return 0;
 }

@@ -5,6 +5,8 @@
 /* Which slot holds which expert. Asks a policy once per batch and turns its answer into work:
  * what to read, what stays, what leaves. Owned by one thread; allocates only at open. */
 
+#include <stdio.h>
+
 #include "cache/policy.h"
 
 #define CACHE_NO_SLOT UINT32_MAX
@@ -44,6 +46,11 @@ const struct cache_batch *cache_demand(struct cache *cache, uint32_t layer, cons
 void cache_bind(struct cache *cache, uint32_t layer, uint32_t expert, uint32_t slot);
 
 const struct cache_stats *cache_stats(const struct cache *cache);
+
+/* What the policy has learned, from and to a file: see cache/heat.h. Before the first batch, and
+ * after the last. Both ERR_USAGE when it learns nothing; a write that failed is the stream's. */
+int cache_heat_load(struct cache *cache, const char *path);
+int cache_heat_write(struct cache *cache, FILE *file);
 
 /* Bytes a cache of this shape keeps; for the plan's account. */
 uint64_t cache_bytes(const struct policy_shape *shape, uint32_t chunk_tokens);

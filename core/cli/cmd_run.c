@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/heat.h"
 #include "core/base/err.h"
 #include "core/base/memory.h"
 #include "core/cli/commands.h"
@@ -19,7 +21,7 @@
 
 struct run_cli {
     struct engine_cli engine;
-    const char *ids, *stop, *json, *dump_logits;
+    const char *ids, *stop, *json, *dump_logits, *heat;
     uint64_t gen, draft, draft_tokens;
 };
 
@@ -41,6 +43,8 @@ static const struct option_row rows[] = {
      "write the report; with - it replaces the ids on standard output"},
     {"dump-logits", OPTION_TEXT, offsetof(struct run_cli, dump_logits), NULL, 0, 0, NULL, "FILE",
      "f32 logits of the last prompt position"},
+    {"heat", OPTION_TEXT, offsetof(struct run_cli, heat), NULL, 0, 0, NULL, "FILE",
+     "begin with what the cache policy learned before, keep it at the end (lar, lfu, lhr)"},
     ENGINE_OPTION_ROWS(struct run_cli),
 };
 
@@ -76,7 +80,7 @@ struct run {
     struct tuning tuning;
     bool ids_on_stdout;
     bool ids_on_lines; /* a progress line would overwrite them */
-    struct output json, dump; /* open from the start: a bad path is told before the run */
+    struct output json, dump, heat; /* open from the start: a bad path is told before the run */
     int dump_rc;
     struct rusage second, last; /* when the second and the latest token were made */
 };
@@ -155,6 +159,17 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     return rc;
 }
 
+/* Also after a run that was stopped: what it learned is as good. */
+static int save_heat(struct run *run, struct engine *e, int rc)
+{
+    if (run->heat.file == NULL || (rc < 0 && rc != ERR_STOPPED)) {
+        return rc;
+    }
+    int heat_rc = engine_heat_write(e, run->heat.file);
+    heat_rc = heat_rc < 0 ? heat_rc : output_commit(&run->heat);
+    return rc < 0 ? rc : heat_rc;
+}
+
 static int run_engine(struct run *run, struct engine *e)
 {
     uint64_t read_before = memory_storage_read_bytes();
@@ -166,7 +181,27 @@ static int run_engine(struct run *run, struct engine *e)
     }
     int out_rc = output_flush_stdout();
     rc = run->dump_rc < 0 ? run->dump_rc : rc < 0 ? rc : out_rc;
+    rc = save_heat(run, e, rc);
     return report(run, e, rc, read_before);
+}
+
+/* Only a regular file can be replaced at once and whole. */
+static int prepare_heat(struct run *run, const struct run_cli *cli)
+{
+    struct stat st;
+    TRY(heat_check_policy(policy_table[cli->engine.policy]));
+    if (strcmp(cli->heat, "-") == 0) {
+        return err_set(ERR_USAGE, "--heat: give a file; it is read and written");
+    }
+    if ((cli->json != NULL && strcmp(cli->heat, cli->json) == 0) ||
+        (cli->dump_logits != NULL && strcmp(cli->heat, cli->dump_logits) == 0)) {
+        return err_set(ERR_USAGE, "--heat: %s is also another output; give two files", cli->heat);
+    }
+    if (lstat(cli->heat, &st) == 0 && !S_ISREG(st.st_mode)) {
+        return err_set(ERR_USAGE, "--heat: %s is not a regular file; give the file itself, not a "
+                       "link", cli->heat);
+    }
+    return output_open(&run->heat, cli->heat);
 }
 
 static int prepare(struct run *run, const struct run_cli *cli)
@@ -200,6 +235,9 @@ static int prepare(struct run *run, const struct run_cli *cli)
     if (cli->dump_logits != NULL) {
         TRY(output_open(&run->dump, cli->dump_logits));
     }
+    if (cli->heat != NULL) {
+        TRY(prepare_heat(run, cli));
+    }
     run->ids_on_lines = isatty(STDOUT_FILENO) == 1;
     run->ids_on_stdout = cli->json == NULL || !(cli->json[0] == '-' && cli->json[1] == '\0');
     return run->result.ids != NULL ? 0 : err_set(ERR_MEMORY, "no memory for %llu ids",
@@ -214,6 +252,7 @@ static int open_and_run(struct run *run, const char *model)
     TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
     options.drafts = run->request.drafts;
     TRY(tuning_settle(&cli->engine, model, &options, &run->progress, &run->tuning));
+    options.heat_path = cli->heat;
     progress_begin(&run->progress, "opening", cli->engine.quiet);
     progress_show(&run->progress, 0, 0, model);
     struct engine *e = NULL;
@@ -262,6 +301,7 @@ int cmd_run(int argc, char **argv)
     }
     output_abandon(&run.json);
     output_abandon(&run.dump);
+    output_abandon(&run.heat);
     free(run.ids);
     free(run.stop);
     free(run.result.ids);

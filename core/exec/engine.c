@@ -162,6 +162,23 @@ static int open_slab(struct engine *e)
     return slab_open(&e->slab, &layout);
 }
 
+static int no_heat(void)
+{
+    return err_set(ERR_USAGE, "--heat: this model has no experts, so there is nothing to keep");
+}
+
+static int load_heat(struct engine *e)
+{
+    if (e->cache == NULL) {
+        return no_heat();
+    }
+    TRY(cache_heat_load(e->cache, e->options.heat_path));
+    if (e->plan->cache_slots == 0 && e->options.note != NULL) {
+        e->options.note("--heat: there is no expert cache to learn from; --expert-slots makes one");
+    }
+    return 0;
+}
+
 static int open_cache(struct engine *e)
 {
     struct policy_shape shape = shape_of(config_of(e), e->plan->cache_slots);
@@ -169,7 +186,16 @@ static int open_cache(struct engine *e)
     if (ops == NULL) {
         return err_set(ERR_USAGE, "no cache policy is called '%s'", e->options.policy);
     }
-    return shape.layers > 0 ? cache_open(&e->cache, ops, &shape, e->plan->chunk) : 0;
+    if (shape.layers > 0) {
+        TRY(cache_open(&e->cache, ops, &shape, e->plan->chunk));
+    }
+    return e->options.heat_path != NULL ? load_heat(e) : 0;
+}
+
+int engine_heat_write(struct engine *e, FILE *file)
+{
+    assert(!e->begun);
+    return e->cache != NULL ? cache_heat_write(e->cache, file) : no_heat();
 }
 
 static int open_files(struct engine *e)

@@ -10,6 +10,8 @@
  * pass, engine_end. All calls come from one thread. Tokens depend on weights and ids alone; every
  * option here changes time and memory, never a bit of the output. */
 
+#include <stdio.h>
+
 #include "core/base/err.h"
 #include "core/base/isa.h"
 #include "io/io.h"
@@ -24,6 +26,7 @@ struct engine_options {
     uint32_t io_depth;
     uint64_t io_size_bytes;
     const char *policy;       /* name in policy_table */
+    const char *heat_path;    /* what the policy learned before, if the file exists; or NULL */
     uint32_t threads;         /* workers; 0 = one per processor, fewer when that proves faster */
     enum isa isa;
     enum io_engine io;        /* IO_URING falls back to IO_PREAD with a note */
@@ -163,6 +166,10 @@ int engine_end(struct engine *e);
 void engine_stats(struct engine *e, struct engine_stats *out);
 void engine_trace(const struct engine *e, struct engine_trace *out);
 void engine_facts(const struct engine *e, struct engine_facts *out);
+
+/* What the cache policy has learned, for a heat file (cache/heat.h). Between sequences only.
+ * ERR_USAGE when the policy learns nothing or the model has no experts. */
+int engine_heat_write(struct engine *e, FILE *file);
 
 /* Bytes read so far and bytes the announced passes will have read, experts estimated. Called
  * from inside engine_pass by `tick` about five times a second. */
