@@ -2,7 +2,8 @@
 /* Expert bytes per token of every cache policy at five capacities, beside Belady's rule: recorded
  * routing replayed through the code a run uses.
  *
- *   policy_bench [--quick] [--json FILE] [--chunk N] [--slots A,B,...] [--from N] [--to N] [TRACE...]
+ *   policy_bench [--quick] [--json FILE] [--chunk N] [--slots A,B,C,D,E] [--from N] [--to N]
+ *                [TRACE...]
  *
  * Without traces: the one of the tests and a made one. The capacities are those asked for, else
  * 0.31, 0.62, 0.91, 1.24 and 2.48 of what one token asks of all layers (455 to 3,647 slots of the

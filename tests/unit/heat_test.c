@@ -125,8 +125,9 @@ START_TEST(heat_changes_hits_and_brings_some_where_the_past_fades)
     ck_assert_int_eq(load_image(warm, &image), 1);
     uint64_t cold_hits = feed(cold, 40, 80), warm_hits = feed(warm, 40, 80);
     bool fades = strcmp(names[_i], "lfu") != 0;
-    ck_assert_msg(fades ? warm_hits > cold_hits : warm_hits != cold_hits, "%s: %llu cold, %llu warm", names[_i],
-                  (unsigned long long)cold_hits, (unsigned long long)warm_hits);
+    ck_assert_msg(fades ? warm_hits > cold_hits : warm_hits != cold_hits,
+                  "%s: %llu cold, %llu warm", names[_i], (unsigned long long)cold_hits,
+                  (unsigned long long)warm_hits);
     cache_close(cold);
     cache_close(warm);
 }
