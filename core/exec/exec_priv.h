@@ -38,6 +38,10 @@ static inline uint64_t task_make(enum task_kind kind, uint32_t step, uint32_t in
     return (uint64_t)kind << 56 | (uint64_t)step << 28 | index;
 }
 
+/* The I/O thread may still look at the pass that has just ended when the next is announced, which
+ * says what the one after it is. No pass is made without the I/O thread, so it lags no more. */
+#define PASS_SLOTS 4U
+
 struct tile_run {
     _Atomic uint32_t pending;
     _Atomic uint32_t busy;     /* data or a read of it is outstanding */
@@ -201,7 +205,7 @@ struct engine {
     float *trace_weights;
     /* announced by the caller's thread, read by the I/O thread */
     _Atomic uint32_t passes_total, pass_now;
-    _Atomic uint32_t pass_head[2]; /* of pass p at p & 1: lm_head passes by */
+    _Atomic uint32_t pass_head[PASS_SLOTS]; /* of pass p at p % slots: lm_head passes by */
     uint32_t passes_made, passes_expected;
     bool begun;
     /* engine_begin's single sequence */

@@ -225,7 +225,8 @@ static bool issue_row(struct engine *e)
 
 static uint32_t pass_tiles(const struct engine *e, uint32_t pass)
 {
-    return atomic_load(&e->pass_head[pass & 1]) ? e->plan->tile_count : e->plan->head_tile_first;
+    return atomic_load(&e->pass_head[pass % PASS_SLOTS]) ? e->plan->tile_count
+                                                         : e->plan->head_tile_first;
 }
 
 /* Moves the cursor to the next tile that must be read. False when there is none within reach:
@@ -233,8 +234,12 @@ static uint32_t pass_tiles(const struct engine *e, uint32_t pass)
 static bool trunk_seek(struct engine *e)
 {
     struct fetch *f = &e->fetch;
-    uint32_t reach = (uint32_t)min_u64(atomic_load(&e->passes_total),
-                                       atomic_load(&e->pass_now) + 2ULL);
+    uint32_t now = atomic_load(&e->pass_now);
+    uint32_t reach = (uint32_t)min_u64(atomic_load(&e->passes_total), now + 2ULL);
+    if (f->pass < min_u64(now, reach)) { /* it has ended, so every tile of it was read */
+        f->pass = now;
+        f->tile = 0;
+    }
     while (!f->drain && f->pass < reach) {
         uint32_t end = pass_tiles(e, f->pass);
         while (f->tile < end && e->tile[f->tile].loaded) {

@@ -172,7 +172,8 @@ static void check_work(const struct engine *e, const struct engine_work *w)
     const struct plan_request *r = &e->plan->request;
     assert(e->begun && w->count > 0 && w->count <= e->plan->chunk);
     assert(w->logits_count <= r->head_rows && (w->head || w->logits_count == 0));
-    assert(e->passes_made == 0 || atomic_load(&e->pass_head[e->passes_made & 1]) == w->head);
+    uint32_t slot = e->passes_made % PASS_SLOTS;
+    assert(e->passes_made == 0 || atomic_load(&e->pass_head[slot]) == w->head);
     assert(e->passes_made == 0 || e->passes_made < atomic_load(&e->passes_total));
     assert(e->replay == 0 || !w->token[0].draft);
     for (uint32_t i = 0; i < w->count; i++) {
@@ -190,8 +191,8 @@ static void check_work(const struct engine *e, const struct engine_work *w)
 static void announce(struct engine *e, const struct engine_work *w)
 {
     uint32_t pass = e->passes_made;
-    atomic_store(&e->pass_head[pass & 1], w->head);
-    atomic_store(&e->pass_head[(pass + 1) & 1], w->next_head);
+    atomic_store(&e->pass_head[pass % PASS_SLOTS], w->head);
+    atomic_store(&e->pass_head[(pass + 1) % PASS_SLOTS], w->next_head);
     atomic_store(&e->pass_now, pass);
     atomic_store(&e->passes_total, pass + 1 + w->later);
 }
