@@ -234,8 +234,10 @@ static uint32_t pass_tiles(const struct engine *e, uint32_t pass)
 static bool trunk_seek(struct engine *e)
 {
     struct fetch *f = &e->fetch;
+    /* In this order: a total of a new sequence must not meet the last pass of the one before. */
+    uint32_t total = atomic_load(&e->passes_total);
     uint32_t now = atomic_load(&e->pass_now);
-    uint32_t reach = (uint32_t)min_u64(atomic_load(&e->passes_total), now + 2ULL);
+    uint32_t reach = (uint32_t)min_u64(total, now + 2ULL);
     if (f->pass < min_u64(now, reach)) { /* it has ended, so every tile of it was read */
         f->pass = now;
         f->tile = 0;
