@@ -38,7 +38,8 @@ static void run_bf16(struct bench *b, uint32_t cols, uint32_t tokens)
     uint32_t rows = (uint32_t)(4 * MIB / (2 * (uint64_t)cols));
     size_t tile_bytes = 2 * (size_t)rows * cols;
     for (size_t at = 0; at + tile_bytes <= b->size_bytes; at += tile_bytes) {
-        struct matmul m = {b->y, VECTOR, b->x, VECTOR, b->data + at, NULL, rows, cols, tokens};
+        struct matmul m = {.y = b->y, .y_stride = VECTOR, .x = b->x, .x_stride = VECTOR,
+                           .w = b->data + at, .rows = rows, .cols = cols, .tokens = tokens};
         b->k->bf16(&m);
         b->bytes += tile_bytes;
         b->elements += (uint64_t)rows * cols * tokens;
@@ -50,7 +51,8 @@ static void run_router(struct bench *b, uint32_t cols, uint32_t tokens)
     const uint32_t rows = 224; /* of 896 */
     size_t tile_bytes = 2 * (size_t)rows * cols;
     for (size_t at = 0; at + tile_bytes <= b->size_bytes / 2; at += tile_bytes) {
-        struct matmul m = {b->y, VECTOR, b->x, VECTOR, b->data + at, NULL, rows, cols, tokens};
+        struct matmul m = {.y = b->y, .y_stride = VECTOR, .x = b->x, .x_stride = VECTOR,
+                           .w = b->data + at, .rows = rows, .cols = cols, .tokens = tokens};
         b->k->bf16_router(&m);
         b->bytes += tile_bytes;
         b->elements += (uint64_t)rows * cols * tokens;
@@ -64,8 +66,9 @@ static void run_mxfp4(struct bench *b, uint32_t cols, uint32_t tokens)
     size_t packed_bytes = (size_t)rows * cols / 2;
     size_t matrix_bytes = packed_bytes + (size_t)rows * cols / 32;
     for (size_t at = 0; at + matrix_bytes <= b->size_bytes; at += matrix_bytes) {
-        struct matmul m = {b->y,    VECTOR, b->x, VECTOR, b->data + at, b->data + at + packed_bytes,
-                           rows, cols,   tokens};
+        struct matmul m = {.y = b->y, .y_stride = VECTOR, .x = b->x, .x_stride = VECTOR,
+                           .w = b->data + at, .scale = b->data + at + packed_bytes,
+                           .rows = rows, .cols = cols, .tokens = tokens};
         b->k->mxfp4(&m);
         b->bytes += matrix_bytes;
         b->elements += (uint64_t)rows * cols * tokens;

@@ -45,6 +45,11 @@ static inline uint32_t f32_to_bits(float value)
     return bits;
 }
 
+static inline uint32_t load_u32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
 static inline float bf16_load(const unsigned char *p)
 {
     return f32_from_bits((uint32_t)p[0] << 16 | (uint32_t)p[1] << 24);

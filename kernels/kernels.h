@@ -19,8 +19,12 @@ struct matmul {
     size_t y_stride;        /* floats between tokens */
     const float *x;
     size_t x_stride;        /* floats between tokens */
-    const unsigned char *w; /* first row; bf16: rows of cols*2 bytes; mxfp4: of cols/2 bytes */
+    const unsigned char *w; /* first row; bf16: rows of cols*2 bytes; mxfp4: of cols/2 bytes;
+                               bf16_packed: of packed_row_bytes(cols) */
     const unsigned char *scale; /* mxfp4 only: rows of cols/32 E8M0 bytes */
+    const unsigned char *escape_first; /* bf16_packed only: u32 LE [rows + 1], the number of the
+                                          first escape of each row */
+    const unsigned char *escape; /* bf16_packed only: u32 LE, column << 8 | high byte */
     uint32_t rows, cols, tokens;
 };
 
@@ -29,6 +33,8 @@ struct kernels {
 
     /* bf16 rows, 16 f32 lanes, fused. */
     void (*bf16)(const struct matmul *m);
+    /* The rows of packed.h: same lanes, order and bits as bf16 on the decoded ones. */
+    void (*bf16_packed)(const struct matmul *m);
     /* MXFP4 rows; x as laid out by mxfp4_split; cols % 32 == 0. */
     void (*mxfp4)(const struct matmul *m);
     /* Per group of 32: the 16 even elements, then the 16 odd ones. out and x are [cols]. */

@@ -61,6 +61,9 @@ float kernel_situ(float g, float u, float beta, float linear_beta);
 /* mxfp4_split is a permutation: the same for every table. */
 void mxfp4_split_any(float *out, const float *x, uint32_t cols);
 
+/* Serves every table until it has its own. */
+void ref_bf16_packed(const struct matmul *m);
+
 /* Parts of the AVX2 table that have a file of their own. */
 void avx2_bf16(const struct matmul *m);
 void avx2_mxfp4(const struct matmul *m);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "core/base/packed.h"
 #include "kernels/format.h"
 #include "kernels/kernels_priv.h"
 
@@ -24,6 +25,50 @@ static void ref_bf16(const struct matmul *m)
         for (uint32_t r = 0; r < m->rows; r++) {
             m->y[t * m->y_stride + r] = ref_bf16_row(m->w + 2 * (size_t)r * m->cols,
                                                      m->x + t * m->x_stride, m->cols);
+        }
+    }
+}
+
+/* Element c of a coded row, its high byte as the row's table has it. */
+static uint32_t packed_bits(const unsigned char *row, uint32_t c, uint32_t cols)
+{
+    const unsigned char *block = row + PACKED_TABLE_BYTES +
+                                 (size_t)(c / PACKED_BLOCK) * PACKED_BLOCK_BYTES;
+    if (c >= cols / PACKED_BLOCK * PACKED_BLOCK) {
+        const unsigned char *raw = block + 2 * (c % PACKED_BLOCK);
+        return (uint32_t)raw[0] | (uint32_t)raw[1] << 8;
+    }
+    uint32_t half = c / 64 % 2;
+    uint32_t e = c % 64; /* position 16q + 4k + i holds element 16k + 4q + i */
+    uint32_t p = 16 * (e / 4 % 4) + 4 * (e / 16) + e % 4;
+    uint32_t index = block[p] >> (4 * half) & 15u;
+    return (uint32_t)block[64 + 64 * half + p] | (uint32_t)row[index] << 8;
+}
+
+static float ref_packed_row(const struct matmul *m, uint32_t r, const float *x)
+{
+    const unsigned char *row = m->w + r * packed_row_bytes(m->cols);
+    const unsigned char *next = m->escape + 4 * (size_t)load_u32(m->escape_first + 4 * (size_t)r);
+    const unsigned char *end =
+        m->escape + 4 * (size_t)load_u32(m->escape_first + 4 * (size_t)r + 4);
+    float lanes[LANES_F32] = {0.0f};
+    for (uint32_t c = 0; c < m->cols; c++) {
+        uint32_t bits = packed_bits(row, c, m->cols);
+        if (next < end && load_u32(next) >> 8 == c) {
+            bits = (bits & 0xffu) | (load_u32(next) & 0xffu) << 8;
+            next += 4;
+        }
+        float *lane = &lanes[c % LANES_F32];
+        *lane = fmaf(f32_from_bits(bits << 16), x[c], *lane);
+    }
+    return lanes_sum_f32(lanes);
+}
+
+void ref_bf16_packed(const struct matmul *m)
+{
+    for (uint32_t t = 0; t < m->tokens; t++) {
+        for (uint32_t r = 0; r < m->rows; r++) {
+            m->y[t * m->y_stride + r] = ref_packed_row(m, r, m->x + t * m->x_stride);
         }
     }
 }
@@ -291,6 +336,7 @@ static float ref_max_abs(const float *x, size_t n)
 const struct kernels kernels_ref = {
     .name = "scalar",
     .bf16 = ref_bf16,
+    .bf16_packed = ref_bf16_packed,
     .mxfp4 = ref_mxfp4,
     .mxfp4_split = mxfp4_split_any,
     .bf16_router = ref_bf16_router,

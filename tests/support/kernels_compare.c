@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "core/base/nondet.h"
+#include "kernels/packed.h"
 
 #define SLOT_BYTES ((size_t)1 << 20)
 #define COLS_MAX 70u
@@ -139,6 +140,8 @@ static bool matmul_same(struct trial *t, struct matmul m, matmul_function *f,
         second.rows -= split;
         second.w += split * row_bytes;
         second.scale = m.scale == NULL ? NULL : m.scale + split * scale_bytes;
+        second.escape_first =
+            m.escape_first == NULL ? NULL : m.escape_first + 4 * (size_t)split;
         f(&second);
     }
     return kernels_same(out.y, out.z, size);
@@ -186,6 +189,45 @@ static bool check_mxfp4(struct trial *t)
     m.w = w;
     m.scale = scale;
     return matmul_same(t, m, t->k->mxfp4, t->ref->mxfp4, m.cols / 2, m.cols / 32);
+}
+
+/* Weights whose high bytes are mostly few, coded; the values that are not become escapes. */
+static bool check_packed(struct trial *t)
+{
+    struct matmul m = shape(t, 128 * pick(t, 1, 5) + (pick(t, 0, 1) ? pick(t, 0, 127) : 0));
+    size_t n = (size_t)m.rows * m.cols;
+    unsigned char *w = weights(t, 1, n);
+    uint32_t odd_one_in = pick(t, 0, 2) == 0 ? 3 : 200;
+    for (size_t i = 0; i < n; i++) {
+        if (pick(t, 0, odd_one_in) > 0) {
+            w[2 * i + 1] = (unsigned char)(0x3b + (i * i + i / 7) % 7 + (i % 2) * 0x80);
+        }
+    }
+    static unsigned char coded[SLOT_BYTES];
+    struct packed_tile tile;
+    uint64_t size = packed_encode_rows(coded, sizeof(coded), w, m.rows, m.cols);
+    if (size == 0 || !packed_open(&tile, coded, size, m.rows, m.cols)) {
+        return false;
+    }
+    size_t row_bytes = packed_row_bytes(m.cols);
+    size_t lists = 4 * ((size_t)m.rows + 1);
+    unsigned char *row = kernels_guarded(2, m.rows * row_bytes + pick(t, 0, 1));
+    unsigned char *first = kernels_guarded(3, lists + pick(t, 0, 1));
+    unsigned char *escape = kernels_guarded(4, size - m.rows * row_bytes - lists);
+    memcpy(row, tile.row, m.rows * row_bytes);
+    memcpy(first, tile.first, lists);
+    memcpy(escape, tile.escape, size - m.rows * row_bytes - lists);
+    struct outputs out = outputs((m.tokens - 1) * m.y_stride + m.rows);
+    m.w = w;
+    m.y = out.z;
+    t->ref->bf16(&m);
+    m.w = row;
+    m.escape_first = first;
+    m.escape = escape;
+    m.y = out.y;
+    t->ref->bf16_packed(&m);
+    return kernels_same(out.y, out.z, (m.tokens - 1) * m.y_stride + m.rows) &&
+           matmul_same(t, m, t->k->bf16_packed, t->ref->bf16_packed, row_bytes, 0);
 }
 
 static bool check_transposed(struct trial *t)
@@ -377,6 +419,7 @@ static const struct {
     {"bf16", check_bf16},
     {"bf16_router", check_router},
     {"mxfp4", check_mxfp4},
+    {"bf16_packed", check_packed},
     {"bf16_transposed", check_transposed},
     {"f32_dots and f32_mix", check_dots_and_mix},
     {"mxfp4_split", check_split},

@@ -56,7 +56,7 @@ START_TEST(a_wrong_table_is_noticed)
     bool noticed[2] = {false, false};
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         noticed[0] = noticed[0] || !kernels_compare(0, &wrong, seed);
-        noticed[1] = noticed[1] || !kernels_compare(6, &wrong, seed);
+        noticed[1] = noticed[1] || !kernels_compare(7, &wrong, seed);
     }
     ck_assert(noticed[0] && noticed[1]);
 }

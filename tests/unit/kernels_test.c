@@ -170,7 +170,8 @@ START_TEST(released_bytes_decode_low_nibble_first)
         float y;
         x[c] = 1;
         table(_i)->mxfp4_split(split, x, 32);
-        struct matmul m = {&y, 1, split, 32, packed, &scale, 1, 32, 1};
+        struct matmul m = {.y = &y, .y_stride = 1, .x = split, .x_stride = 32, .w = packed,
+                       .scale = &scale, .rows = 1, .cols = 32, .tokens = 1};
         table(_i)->mxfp4(&m);
         near(&y, &expected[c], 1, 0);
     }
@@ -189,7 +190,8 @@ START_TEST(scale_byte_zero_is_subnormal_and_255_is_nan)
     float split[32] = {1};
     unsigned char scale = 0;
     float y;
-    struct matmul m = {&y, 1, split, 32, packed, &scale, 1, 32, 1};
+    struct matmul m = {.y = &y, .y_stride = 1, .x = split, .x_stride = 32, .w = packed,
+                       .scale = &scale, .rows = 1, .cols = 32, .tokens = 1};
     table(_i)->mxfp4(&m);
     ck_assert(y == 0x1p-127f);
     scale = 255;
@@ -207,7 +209,8 @@ START_TEST(code_eight_is_negative_zero)
     float split[32] = {0};
     split[3] = infinite; /* zero times infinity must not be skipped */
     float y;
-    struct matmul m = {&y, 1, split, 32, packed, &scale, 1, 32, 1};
+    struct matmul m = {.y = &y, .y_stride = 1, .x = split, .x_stride = 32, .w = packed,
+                       .scale = &scale, .rows = 1, .cols = 32, .tokens = 1};
     table(_i)->mxfp4(&m);
     ck_assert(isnan(y));
 }
@@ -228,7 +231,8 @@ START_TEST(dots_follow_lanes_and_tree)
     x[17] = -0x1p24f;
     x[2] = 2.0f;
     float y;
-    struct matmul m = {&y, 1, x, 32, w, NULL, 1, 32, 1};
+    struct matmul m = {.y = &y, .y_stride = 1, .x = x, .x_stride = 32, .w = w,
+                       .rows = 1, .cols = 32, .tokens = 1};
     table(_i)->bf16(&m);
     ck_assert(y == 0x1p24f + 28.0f); /* 2^24 + 29 to the even neighbour */
     table(_i)->bf16_router(&m);
@@ -334,7 +338,8 @@ START_TEST(nothing_past_a_row_takes_part)
             w[2 * c + 1] = 0x3f;
         }
         float y;
-        struct matmul m = {&y, 1, x, cols, w, NULL, 1, cols, 1};
+        struct matmul m = {.y = &y, .y_stride = 1, .x = x, .x_stride = cols, .w = w,
+                       .rows = 1, .cols = cols, .tokens = 1};
         table(_i)->bf16(&m);
         ck_assert(y == (float)cols);
         table(_i)->bf16_router(&m);
