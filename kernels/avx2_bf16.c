@@ -9,7 +9,8 @@
 #include "kernels/body_math.inc"
 
 #define ROWS 4u        /* rows of a block */
-#define TOKENS_MAX 3u  /* tokens that share a decoded weight */
+#define TOKENS_MAX 3u   /* tokens that share a decoded weight here */
+#define BLOCKS_FROM 12u /* tokens from which decoding to memory pays */
 
 /* The last elements of a row, then the tree. c elements are in the lanes already. */
 static float row_finish(const float lanes[LANES_F32], const unsigned char *w, const float *x,
@@ -157,6 +158,10 @@ static void block_one_token(const struct matmul *m, const unsigned char *const w
 
 void avx2_bf16(const struct matmul *m)
 {
+    if (m->tokens >= BLOCKS_FROM) {
+        avx2_bf16_tokens(m);
+        return;
+    }
     for (uint32_t first = 0; first < m->rows; first += ROWS) {
         uint32_t rows = m->rows - first < ROWS ? m->rows - first : ROWS;
         /* A short block repeats its last row and drops the extra results. */

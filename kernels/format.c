@@ -27,12 +27,17 @@ float mxfp4_scale(unsigned char scale)
     return f32_from_bits(mxfp4_scale_bits[scale]);
 }
 
+const unsigned char mxfp4_split_order[MXFP4_GROUP_BYTES] = {
+    0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15,
+};
+
 void mxfp4_split_any(float *out, const float *x, uint32_t cols)
 {
     for (uint32_t c = 0; c + MXFP4_GROUP <= cols; c += MXFP4_GROUP) {
-        for (uint32_t j = 0; j < MXFP4_GROUP_BYTES; j++) {
-            out[c + j] = x[c + 2 * j];
-            out[c + MXFP4_GROUP_BYTES + j] = x[c + 2 * j + 1];
+        for (uint32_t i = 0; i < MXFP4_GROUP_BYTES; i++) {
+            const float *pair = x + c + 2 * mxfp4_split_order[i];
+            out[c + i] = pair[0];
+            out[c + MXFP4_GROUP_BYTES + i] = pair[1];
         }
     }
 }

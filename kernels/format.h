@@ -28,6 +28,11 @@
     0x00, 0x00, -0x80, -0x40, 0x00, 0x40, -0x80, -0x40, 0x00, 0x00, -0x80, -0x40, 0x00, 0x40,  \
         -0x80, -0x40
 
+/* Activations against MXFP4 weights are split: in each group of 32 first the even elements, then
+ * the odd ones, both in this order. It is the one in which a shift and a mask take words apart:
+ * even words 0 2 4 6, odd ones 1 3 5 7, and the same from 8 on. */
+extern const unsigned char mxfp4_split_order[MXFP4_GROUP_BYTES];
+
 /* f32 bits of 2^(byte - 127): entry 0 is subnormal, entry 255 a quiet NaN. */
 extern const uint32_t mxfp4_scale_bits[256];
 

@@ -37,7 +37,8 @@ struct kernels {
     void (*bf16_packed)(const struct matmul *m);
     /* MXFP4 rows; x as laid out by mxfp4_split; cols % 32 == 0. */
     void (*mxfp4)(const struct matmul *m);
-    /* Per group of 32: the 16 even elements, then the 16 odd ones. out and x are [cols]. */
+    /* Per group of 32: the 16 even elements, then the 16 odd ones, each in the order of format.h.
+     * out and x are [cols]. */
     void (*mxfp4_split)(float *out, const float *x, uint32_t cols);
     /* bf16 rows dotted in 8 double lanes, rounded once to f32 (router logits). */
     void (*bf16_router)(const struct matmul *m);
@@ -97,6 +98,11 @@ struct kernels {
 
 /* The table of an ISA, or NULL when this CPU lacks it. ISA_AUTO: the widest there is. */
 const struct kernels *kernels_select(enum isa isa);
+
+/* Two tables for AVX2, the second for CPUs that carry out 256-bit operations in halves. Callers
+ * take what kernels_select() gives; tests compare both. */
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx2_halves;
 
 /* Sets MXCSR to 0x1F80 (round to nearest, subnormals kept, exceptions masked) and asserts it. */
 void kernels_thread_init(void);

@@ -48,7 +48,6 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 extern const struct kernels kernels_ref;
-extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 
 /* The trees of the contract over stored lanes. */
@@ -61,11 +60,15 @@ float kernel_situ(float g, float u, float beta, float linear_beta);
 /* mxfp4_split is a permutation: the same for every table. */
 void mxfp4_split_any(float *out, const float *x, uint32_t cols);
 
-/* Serves every table until it has its own. */
-void ref_bf16_packed(const struct matmul *m);
-
-/* Parts of the AVX2 table that have a file of their own. */
+/* Parts of the AVX2 table that have files of their own. */
 void avx2_bf16(const struct matmul *m);
 void avx2_mxfp4(const struct matmul *m);
+void avx2_mxfp4_halves(const struct matmul *m);
+void avx2_bf16_packed(const struct matmul *m);
+void avx2_bf16_tokens(const struct matmul *m);  /* several tokens: avx2_blocks.c */
+void avx2_mxfp4_tokens(const struct matmul *m);
+void avx2_packed_tokens(const struct matmul *m);
+/* n elements of a coded row from c on, a multiple of 128 or in the raw end. */
+void avx2_packed_decode(float *out, const struct matmul *m, uint32_t row, size_t c, size_t n);
 
 #endif

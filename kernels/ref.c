@@ -64,7 +64,7 @@ static float ref_packed_row(const struct matmul *m, uint32_t r, const float *x)
     return lanes_sum_f32(lanes);
 }
 
-void ref_bf16_packed(const struct matmul *m)
+static void ref_bf16_packed(const struct matmul *m)
 {
     for (uint32_t t = 0; t < m->tokens; t++) {
         for (uint32_t r = 0; r < m->rows; r++) {
@@ -73,7 +73,7 @@ void ref_bf16_packed(const struct matmul *m)
     }
 }
 
-/* x is split: in each group, 16 even elements and then 16 odd ones. */
+/* x is split: in each group, 16 even elements and then 16 odd ones, those of byte order[i] at i. */
 static float ref_mxfp4_row(const unsigned char *w, const unsigned char *scale, const float *x,
                            uint32_t cols)
 {
@@ -83,9 +83,10 @@ static float ref_mxfp4_row(const unsigned char *w, const unsigned char *scale, c
         const float *even = x + (size_t)g * MXFP4_GROUP;
         const float *odd = even + MXFP4_GROUP_BYTES;
         float factor = mxfp4_scale(scale[g]);
-        for (uint32_t j = 0; j < LANES_F32; j++) {
-            float t = mxfp4_value[bytes[j] & 15] * even[j];
-            t = fmaf(mxfp4_value[bytes[j] >> 4], odd[j], t);
+        for (uint32_t i = 0; i < LANES_F32; i++) {
+            uint32_t j = mxfp4_split_order[i];
+            float t = mxfp4_value[bytes[j] & 15] * even[i];
+            t = fmaf(mxfp4_value[bytes[j] >> 4], odd[i], t);
             lanes[j] = fmaf(t, factor, lanes[j]);
         }
     }

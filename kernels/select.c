@@ -22,6 +22,12 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl");
 }
 
+/* The first Zen carries out a 256-bit operation as two of 128. */
+static const struct kernels *avx2_table(void)
+{
+    return __builtin_cpu_is("znver1") ? &kernels_avx2_halves : &kernels_avx2;
+}
+
 const struct kernels *kernels_select(enum isa isa)
 {
     __builtin_cpu_init();
@@ -29,7 +35,7 @@ const struct kernels *kernels_select(enum isa isa)
     case ISA_SCALAR:
         return &kernels_ref;
     case ISA_AVX2:
-        return has_avx2() ? &kernels_avx2 : NULL;
+        return has_avx2() ? avx2_table() : NULL;
     case ISA_AVX512:
         return has_avx512() ? &kernels_avx512 : NULL;
     case ISA_AUTO:
@@ -39,7 +45,7 @@ const struct kernels *kernels_select(enum isa isa)
     if (has_avx512()) {
         return &kernels_avx512;
     }
-    return has_avx2() ? &kernels_avx2 : &kernels_ref;
+    return has_avx2() ? avx2_table() : &kernels_ref;
 }
 
 void kernels_thread_init(void)

@@ -19,6 +19,17 @@ struct v8d {
     __m256d lo, hi; /* lanes 0..3 and 4..7 */
 };
 
+/* One register, for code whose lanes need not be together. */
+typedef __m256 reg;
+#define REG_LANES 8u
+#define TILE_MAX 4u /* rows or tokens of a register tile, at most */
+
+#define reg_load(p) _mm256_loadu_ps(p)
+#define reg_store(p, a) _mm256_storeu_ps(p, a)
+#define reg_set1(x) _mm256_set1_ps(x)
+#define reg_mul(a, b) _mm256_mul_ps(a, b)
+#define reg_fma(a, b, c) _mm256_fmadd_ps(a, b, c) /* a * b + c, one rounding */
+
 #define V16_MAP2(op, a, b) ((struct v16){op((a).lo, (b).lo), op((a).hi, (b).hi)})
 
 /* __m256i views, for integer operations on lanes. */
@@ -201,6 +212,17 @@ ALWAYS_INLINE double v8d_sum(struct v8d a)
 ALWAYS_INLINE struct v8d v16_fold(struct v16 a)
 {
     return v8d_add(v8d_widen(a.lo), v8d_widen(a.hi));
+}
+
+/* Lanes in the order of a split group (format.h), put in their own. */
+ALWAYS_INLINE struct v16 v16_unsplit(struct v16 a)
+{
+    __m256 even = _mm256_permute2f128_ps(a.lo, a.hi, 0x20); /* 0 2 4 6, 8 10 12 14 */
+    __m256 odd = _mm256_permute2f128_ps(a.lo, a.hi, 0x31);
+    __m256 first = _mm256_unpacklo_ps(even, odd); /* 0..3, 8..11 */
+    __m256 last = _mm256_unpackhi_ps(even, odd);  /* 4..7, 12..15 */
+    return v16_join(_mm256_permute2f128_ps(first, last, 0x20),
+                    _mm256_permute2f128_ps(first, last, 0x31));
 }
 
 #endif

@@ -17,6 +17,17 @@ struct v8d {
     __m512d v;
 };
 
+/* One register, for code whose lanes need not be together. */
+typedef __m512 reg;
+#define REG_LANES 16u
+#define TILE_MAX 6u /* rows or tokens of a register tile, at most */
+
+#define reg_load(p) _mm512_loadu_ps(p)
+#define reg_store(p, a) _mm512_storeu_ps(p, a)
+#define reg_set1(x) _mm512_set1_ps(x)
+#define reg_mul(a, b) _mm512_mul_ps(a, b)
+#define reg_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+
 #define V_INT(x) _mm512_castps_si512(x)
 #define V_F32(x) _mm512_castsi512_ps(x)
 
@@ -165,6 +176,12 @@ ALWAYS_INLINE struct v8d v16_fold(struct v16 a)
     __m256 lo = _mm512_castps512_ps256(a.v);
     __m256 hi = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));
     return v8d_add((struct v8d){_mm512_cvtps_pd(lo)}, (struct v8d){_mm512_cvtps_pd(hi)});
+}
+
+ALWAYS_INLINE struct v16 v16_unsplit(struct v16 a)
+{
+    const __m512i place = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    return (struct v16){_mm512_permutexvar_ps(place, a.v)};
 }
 
 #endif

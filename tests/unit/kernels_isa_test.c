@@ -9,9 +9,8 @@
 
 #define SEEDS 1000u
 
-static void compare_with_scalar(enum isa isa, int check)
+static void compare_with_scalar(const struct kernels *k, int check)
 {
-    const struct kernels *k = kernels_select(isa);
     if (k == NULL) {
         return; /* this CPU lacks it; kernels_avx512_emulated_test covers AVX-512 */
     }
@@ -24,13 +23,19 @@ static void compare_with_scalar(enum isa isa, int check)
 
 START_TEST(avx2_gives_the_bits_of_scalar)
 {
-    compare_with_scalar(ISA_AVX2, _i);
+    compare_with_scalar(kernels_select(ISA_AVX2) == NULL ? NULL : &kernels_avx2, _i);
+}
+END_TEST
+
+START_TEST(avx2_for_half_width_gives_the_bits_of_scalar)
+{
+    compare_with_scalar(kernels_select(ISA_AVX2) == NULL ? NULL : &kernels_avx2_halves, _i);
 }
 END_TEST
 
 START_TEST(avx512_gives_the_bits_of_scalar)
 {
-    compare_with_scalar(ISA_AVX512, _i);
+    compare_with_scalar(kernels_select(ISA_AVX512), _i);
 }
 END_TEST
 
@@ -68,6 +73,8 @@ int main(void)
     TCase *tcase = tcase_create("bits");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, avx2_gives_the_bits_of_scalar, 0, kernels_compare_count());
+    tcase_add_loop_test(tcase, avx2_for_half_width_gives_the_bits_of_scalar, 0,
+                        kernels_compare_count());
     tcase_add_loop_test(tcase, avx512_gives_the_bits_of_scalar, 0, kernels_compare_count());
     tcase_add_test(tcase, a_wrong_table_is_noticed);
     suite_add_tcase(suite, tcase);
