@@ -103,7 +103,40 @@ static int settle_direct(struct io_file *file)
     return 0;
 }
 
-static int open_one(struct io_file *file, const char *path, const uint64_t *size_bytes)
+/* File systems met so far, in the order they were met. */
+struct devices {
+    dev_t device[IO_DEVICES_MAX];
+    uint32_t count;
+};
+
+static uint32_t device_number(struct devices *devices, dev_t device)
+{
+    for (uint32_t i = 0; i < devices->count; i++) {
+        if (devices->device[i] == device) {
+            return i;
+        }
+    }
+    if (devices->count == IO_DEVICES_MAX) {
+        return IO_DEVICES_MAX - 1;
+    }
+    devices->device[devices->count] = device;
+    return devices->count++;
+}
+
+uint32_t io_devices_of(const char *const *paths, uint32_t count)
+{
+    struct devices devices = {.count = 0};
+    struct stat status;
+    for (uint32_t i = 0; i < count; i++) {
+        if (stat(paths[i], &status) == 0) {
+            device_number(&devices, status.st_dev);
+        }
+    }
+    return devices.count > 0 ? devices.count : 1;
+}
+
+static int open_one(struct io_file *file, const char *path, const uint64_t *size_bytes,
+                    struct devices *devices)
 {
     file->path = strdup(path);
     if (file->path == NULL) {
@@ -118,6 +151,7 @@ static int open_one(struct io_file *file, const char *path, const uint64_t *size
     }
     file->size_bytes = (uint64_t)status.st_size;
     file->mtime_ns = mtime_of(&status);
+    file->device = device_number(devices, status.st_dev);
     if (size_bytes != NULL && *size_bytes != file->size_bytes) {
         return err_set(ERR_IO,
                        "%s: changed while opening: %llu bytes, but %llu a moment ago; let the "
@@ -131,6 +165,7 @@ static int open_one(struct io_file *file, const char *path, const uint64_t *size
 int io_files_open(struct io_files *files, const char *const *paths, const uint64_t *sizes,
                   uint32_t count)
 {
+    struct devices devices = {.count = 0};
     *files = (struct io_files){0};
     raise_nofile();
     files->file = calloc(max_u64(count, 1), sizeof *files->file);
@@ -140,13 +175,15 @@ int io_files_open(struct io_files *files, const char *const *paths, const uint64
     for (uint32_t i = 0; i < count; i++) {
         files->count = i + 1;
         files->file[i].fd = -1;
-        int rc = open_one(&files->file[i], paths[i], sizes != NULL ? &sizes[i] : NULL);
+        int rc = open_one(&files->file[i], paths[i], sizes != NULL ? &sizes[i] : NULL,
+                          &devices);
         if (rc < 0) {
             io_files_close(files);
             return rc;
         }
         files->direct_count += files->file[i].direct;
     }
+    files->device_count = devices.count > 0 ? devices.count : 1;
     return 0;
 }
 

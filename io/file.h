@@ -12,12 +12,17 @@ struct io_file {
     bool direct;          /* O_DIRECT is really in force */
     uint32_t alignment;   /* what the file system asks of offsets and memory; <= PAGE_BYTES */
     int64_t mtime_ns;     /* at open */
+    uint32_t device;      /* < device_count: files of one file system have the same */
     char *path;           /* owned */
 };
+
+/* Beyond this many, devices share a queue. */
+#define IO_DEVICES_MAX 8U
 
 struct io_files {
     struct io_file *file;
     uint32_t count;
+    uint32_t device_count; /* 1..IO_DEVICES_MAX; at least 1 once open */
     uint32_t direct_count;
 };
 
@@ -26,6 +31,10 @@ struct io_files {
 int io_files_open(struct io_files *files, const char *const *paths, const uint64_t *sizes,
                   uint32_t count);
 void io_files_close(struct io_files *files);
+
+/* How many devices, as counted here, count paths lie on; those that cannot be reached on none. At
+ * least 1. */
+uint32_t io_devices_of(const char *const *paths, uint32_t count);
 
 /* Reads any byte range now, on the calling thread, through an aligned bounce buffer of the caller
  * (bounce_bytes >= 2 pages, page aligned). For the small tensors read at open.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The front of the three backends: the queue, the depth, the accounts, the verdicts and the
+/* The front of the three backends: the queues, the depth, the accounts, the verdicts and the
  * sleep. See io_priv.h for the split. */
 
 #include "io/io.h"
@@ -18,6 +18,7 @@
 #include "io/io_priv.h"
 
 #define NS_PER_SECOND 1000000000ULL
+#define WAITING_PER_DEPTH 4U
 #define BACKOFF_NS_MIN 10000U
 #define BACKOFF_DOUBLINGS 7U
 
@@ -119,24 +120,10 @@ static void finish(struct io *io, struct io_req *req, int32_t res)
     req->done(req);
 }
 
-struct io_req *io_take(struct io *io)
-{
-    struct io_req *req = io_queue_pop(&io->queue);
-    if (req == NULL) {
-        return NULL;
-    }
-    assert(req->magic == IO_REQ_MAGIC);
-    io->handed++;
-    assert(io->handed <= io->in_flight);
-    io->stats.in_flight_max = max_u64(io->stats.in_flight_max, io->handed);
-    return req;
-}
-
 void io_ended(struct io *io, struct io_req *req, int64_t res)
 {
     assert(req->magic == IO_REQ_MAGIC);
-    assert(io->handed > 0);
-    io->handed--;
+    io_give_back(io, req);
     if (io->closing) {
         req->magic = 0;
         io->in_flight--;
@@ -154,12 +141,12 @@ void io_ended(struct io *io, struct io_req *req, int64_t res)
         break;
     case IO_RESUME:
         io->stats.short_reads++;
-        io_queue_push(&io->queue, req);
+        io_wait_in_lane(io, req);
         break;
     case IO_RETRY:
         io->stats.retries++;
         io->transient = true;
-        io_queue_push(&io->queue, req);
+        io_wait_in_lane(io, req);
         break;
     }
 }
@@ -240,6 +227,9 @@ int io_open(struct io **out, const struct io_options *options, const struct io_f
     io->files = files;
     io->owner = pthread_self();
     io->depth = options->depth;
+    io->lane_count = (uint32_t)max_u64(files->device_count, 1);
+    io->handed_limit = io->depth * io->lane_count;
+    io->capacity = io_capacity(io->depth, io->lane_count);
     io->waker.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc;
     if (io->waker.fd < 0) {
@@ -270,10 +260,7 @@ void io_close(struct io *io)
     assert(!io->running);
     assert(pthread_equal(io->owner, pthread_self()));
     io->closing = true;
-    for (struct io_req *req; (req = io_queue_pop(&io->queue)) != NULL;) {
-        req->magic = 0;
-        io->in_flight--;
-    }
+    io_forget_waiting(io);
     while (io->handed > 0 && io->backend->run(io, IO_WAIT_FOREVER) >= 0) {
         atomic_store(&io->waker.woken, false);
     }
@@ -295,7 +282,7 @@ int io_register_buffer(struct io *io, uint32_t slot, void *base, uint64_t size_b
 void io_read(struct io *io, struct io_req *req)
 {
     debug_assert(pthread_equal(io->owner, pthread_self()));
-    assert(io->in_flight < io->depth);
+    assert(io->in_flight < io->capacity);
     assert(req->magic != IO_REQ_MAGIC); /* not borrowed already */
     assert(req->file < io->files->count);
     assert(req->size_bytes > 0 && req->size_bytes % PAGE_BYTES == 0);
@@ -313,12 +300,17 @@ void io_read(struct io *io, struct io_req *req)
         io->busy_since_ns = req->queued_ns;
     }
     io->in_flight++;
-    io_queue_push(&io->queue, req);
+    io_wait_in_lane(io, req);
+}
+
+uint32_t io_capacity(uint32_t depth, uint32_t device_count)
+{
+    return device_count > 1 ? depth * device_count * WAITING_PER_DEPTH : depth;
 }
 
 uint32_t io_room(const struct io *io)
 {
-    return io->depth - io->in_flight;
+    return io->capacity - io->in_flight;
 }
 
 uint32_t io_in_flight(const struct io *io)

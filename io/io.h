@@ -2,7 +2,7 @@
 #ifndef IO_IO_H
 #define IO_IO_H
 
-/* Reads of aligned ranges of files into memory, many in flight, over one of three backends:
+/* Reads of aligned ranges of files into memory, many in flight per device, over three backends:
  * `uring` (liburing), `pread` (a pool of threads, the plain reference) and `sim` (seeded order,
  * delays and faults, for tests). io knows files, offsets and targets; it has never heard of a
  * tile or an expert.
@@ -28,6 +28,7 @@ struct io_req {
                             * last page, or a negative errno (never -EINTR or -EAGAIN) */
     void (*done)(struct io_req *req); /* runs inside io_run(), never nested; may call io_read() */
     void *owner;           /* the caller's */
+    bool urgent;           /* goes before waiting ones that are not, on its device */
     /* private to io */
     struct io_req *next;
     uint64_t queued_ns;
@@ -53,7 +54,7 @@ struct io_sim_options {
 
 struct io_options {
     enum io_engine engine;
-    uint32_t depth;           /* requests in flight at most, 1..1024 */
+    uint32_t depth;           /* requests in flight on each device at most, 1..1024 */
     uint32_t buffer_count;    /* size of the registered buffer table, 0 = none */
     struct io_sim_options sim;
 };
@@ -65,7 +66,8 @@ struct io_stats {
     uint64_t submits;         /* io_uring_enter calls or batches handed to the pool */
     uint64_t short_reads;     /* transfers that returned less than asked, not at end of file */
     uint64_t retries;         /* -EINTR, -EAGAIN and the like, repeated */
-    uint64_t in_flight_max;
+    uint64_t in_flight_max;   /* on all devices together */
+    uint32_t device_max[IO_DEVICES_MAX]; /* in flight on each, at most */
     uint64_t latency_ns_sum;  /* io_read() to done() */
     uint64_t busy_ns;         /* time with at least one read in flight */
 };
@@ -86,7 +88,11 @@ int io_register_buffer(struct io *io, uint32_t slot, void *base, uint64_t size_b
 /* Queues a read. io_room() must be > 0. Submitted by the next io_run(). */
 void io_read(struct io *io, struct io_req *req);
 
-/* How many more reads may be queued before depth is reached. */
+/* How many reads may be queued at once, waiting ones included: depth on one device; on several,
+ * more than depth for each, so that reads in the order of one cursor keep all of them busy. */
+uint32_t io_capacity(uint32_t depth, uint32_t device_count);
+
+/* How many more reads may be queued before that. */
 uint32_t io_room(const struct io *io);
 uint32_t io_in_flight(const struct io *io); /* queued or in the kernel */
 

@@ -9,6 +9,8 @@
  *
  *   QUEUED --io_take--> HANDED --io_ended--> done(), or QUEUED again for the rest or a retry
  *
+ * Each device has a lane: what waits for it, and how many of its reads are handed, at most depth.
+ *
  * Everything here belongs to the owner thread, except struct io_waker and io_wake(). */
 
 #include <pthread.h>
@@ -30,12 +32,17 @@ struct io_queue {
     struct io_req *tail;
 };
 
+struct io_lane {
+    struct io_queue urgent, plain;
+    uint32_t handed; /* <= depth */
+};
+
 struct io_backend {
     const char *name;
     int (*open)(struct io *io, const struct io_options *options);
     void (*close)(struct io *io); /* nothing is handed; also undoes half an open */
     int (*register_buffer)(struct io *io, uint32_t slot, void *base, uint64_t size_bytes);
-    /* Takes the whole queue, gives back what has ended. With wait_ns > 0 it may sleep once,
+    /* Takes all that is ready, gives back what has ended. With wait_ns > 0 it may sleep once,
      * between io_sleep_begin() and io_sleep_end(); returning early is fine. */
     int (*run)(struct io *io, uint64_t wait_ns);
     const char *(*features)(const struct io *io); /* NULL = none */
@@ -51,14 +58,17 @@ struct io {
     const struct io_files *files;
     void *state;             /* the backend's, allocated by its open() */
     pthread_t owner;
-    uint32_t depth;
-    uint32_t in_flight;      /* queued or handed, <= depth */
+    uint32_t depth;          /* of a lane */
+    uint32_t handed_limit;   /* of all lanes together */
+    uint32_t capacity;
+    uint32_t in_flight;      /* queued or handed, <= capacity */
     uint32_t handed;         /* with the backend, <= in_flight */
     uint32_t ended;          /* reads ended in this io_run() */
     bool running;            /* inside io_run() */
     bool closing;            /* io_close() drains: nobody is told */
     bool transient;          /* this round met a retry: wait a little before the next */
-    struct io_queue queue;
+    struct io_lane lane[IO_DEVICES_MAX];
+    uint32_t lane_count, lane_turn; /* lanes are served in turn */
     struct io_waker waker;
     uint64_t busy_since_ns;  /* valid while in_flight > 0 */
     struct io_stats stats;
@@ -101,8 +111,24 @@ static inline uint64_t io_req_offset(const struct io_req *req)
     return req->offset_bytes + req->got_bytes;
 }
 
-/* The next queued request, now handed to the backend; NULL when the queue is empty. */
+/* ---- lane.c ---- */
+
+/* Puts a request behind those that wait for its device. */
+void io_wait_in_lane(struct io *io, struct io_req *req);
+
+/* True when a request waits and its device has room. */
+bool io_ready(const struct io *io);
+
+/* The next such request, now handed to the backend; NULL when there is none. */
 struct io_req *io_take(struct io *io);
+
+/* Takes back what was handed: its device has room for another. */
+void io_give_back(struct io *io, const struct io_req *req);
+
+/* Forgets all that wait. */
+void io_forget_waiting(struct io *io);
+
+/* ---- io.c ---- */
 
 /* A transfer came back with res bytes or a negative errno. May call done(). */
 void io_ended(struct io *io, struct io_req *req, int64_t res);

@@ -62,7 +62,7 @@ static void *worker(void *arg)
 
 static int start_threads(struct io *io, struct pool *pool)
 {
-    uint32_t count = (uint32_t)min_u64(io->depth, POOL_THREADS_MAX);
+    uint32_t count = (uint32_t)min_u64(io->handed_limit, POOL_THREADS_MAX);
     sigset_t all;
     sigset_t before;
     sigfillset(&all); /* signals are for the program's own threads */
@@ -113,7 +113,7 @@ static void pread_close(struct io *io)
 
 static void hand_over(struct io *io, struct pool *pool)
 {
-    if (io->queue.head == NULL) {
+    if (!io_ready(io)) {
         return;
     }
     io->stats.submits++;

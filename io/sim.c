@@ -33,7 +33,7 @@ struct sim {
     uint64_t transfers; /* since open */
     uint64_t tick_ns;   /* virtual time */
     uint32_t count;
-    struct io_req *flying[]; /* count of depth */
+    struct io_req *flying[]; /* count of handed_limit */
 };
 
 static uint64_t sim_now_ns(const struct io *io)
@@ -44,7 +44,7 @@ static uint64_t sim_now_ns(const struct io *io)
 
 static int sim_open(struct io *io, const struct io_options *options)
 {
-    struct sim *sim = calloc(1, sizeof *sim + io->depth * sizeof sim->flying[0]);
+    struct sim *sim = calloc(1, sizeof *sim + io->handed_limit * sizeof sim->flying[0]);
     if (sim == NULL) {
         return err_set(ERR_MEMORY, "no memory for the simulated drive");
     }
@@ -72,12 +72,12 @@ static void start(struct sim *sim, struct io_req *req)
 
 static void take_all(struct io *io, struct sim *sim)
 {
-    io->stats.submits += io->queue.head != NULL;
+    io->stats.submits += io_ready(io);
     for (struct io_req *req; (req = io_take(io)) != NULL;) {
         if ((req->tag & SIM_STARTED) == 0) {
             start(sim, req);
         }
-        assert(sim->count < io->depth);
+        assert(sim->count < io->handed_limit);
         sim->flying[sim->count++] = req;
     }
 }

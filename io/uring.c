@@ -112,9 +112,9 @@ static void raise_memlock(void)
     }
 }
 
-static int create_ring(struct uring *uring, uint32_t depth)
+static int create_ring(struct uring *uring, uint32_t handed_limit)
 {
-    uint32_t entries = depth + RING_EXTRA;
+    uint32_t entries = handed_limit + RING_EXTRA;
     int rc = -EINVAL;
     for (uint32_t i = 0; i < countof(ladder) && rc == -EINVAL; i++) {
         /* Twice what can be in flight: the completion queue never overflows. */
@@ -196,7 +196,7 @@ static int uring_open(struct io *io, const struct io_options *options)
     }
     io->state = uring;
     raise_memlock();
-    TRY(create_ring(uring, io->depth));
+    TRY(create_ring(uring, io->handed_limit));
     TRY(probe_read(uring));
     TRY(register_files(io, uring));
     TRY(make_buffer_table(uring, options->buffer_count));
@@ -293,7 +293,7 @@ static void arm_wake(struct io *io, struct uring *uring)
 static void fill(struct io *io, struct uring *uring)
 {
     arm_wake(io, uring);
-    while (io->queue.head != NULL && io_uring_sq_space_left(&uring->ring) > 0) {
+    while (io_ready(io) && io_uring_sq_space_left(&uring->ring) > 0) {
         prepare_read(io, uring, io_take(io));
     }
 }
