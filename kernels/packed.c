@@ -42,35 +42,60 @@ static void count_high(uint32_t count[256], const unsigned char *w, uint32_t col
     }
 }
 
-/* The 15 most common values, ties to the lower one, and each value's index (15: none). */
+/* The 15 most common values, ties to the lower one, and each value's index (15: none). Counts of
+ * those chosen become 0. */
 static void choose(unsigned char table[PACKED_TABLE_BYTES], unsigned char index_of[256],
                    uint32_t count[256])
 {
+    unsigned char met[256];
+    uint32_t met_count = 0;
     memset(table, 0, PACKED_TABLE_BYTES);
     memset(index_of, ESCAPE_INDEX, 256);
-    for (unsigned char k = 0; k < ESCAPE_INDEX; k++) {
-        uint32_t best = 0;
-        for (uint32_t v = 1; v < 256; v++) {
-            best = count[v] > count[best] ? v : best;
+    for (uint32_t v = 0; v < 256; v++) {
+        met[met_count] = (unsigned char)v;
+        met_count += count[v] > 0;
+    }
+    for (unsigned char k = 0; k < ESCAPE_INDEX && k < met_count; k++) {
+        unsigned char best = met[0];
+        for (uint32_t i = 1; i < met_count; i++) {
+            best = count[met[i]] > count[best] ? met[i] : best;
         }
-        if (count[best] == 0) {
-            return;
-        }
-        table[k] = (unsigned char)best;
+        table[k] = best;
         index_of[best] = k;
         count[best] = 0;
     }
 }
 
+/* The low bytes of four elements, in order. */
+static inline uint32_t low_bytes(uint64_t four)
+{
+    four &= 0x00FF00FF00FF00FFULL;
+    four = (four | four >> 8) & 0x0000FFFF0000FFFFULL;
+    return (uint32_t)(four | four >> 16);
+}
+
+/* The indices of four elements, a byte each. */
+static inline uint32_t indices(uint64_t four, const unsigned char index_of[256])
+{
+    return (uint32_t)index_of[four >> 8 & 255] | (uint32_t)index_of[four >> 24 & 255] << 8 |
+           (uint32_t)index_of[four >> 40 & 255] << 16 | (uint32_t)index_of[four >> 56] << 24;
+}
+
+static inline uint64_t load_u64(const unsigned char *p)
+{
+    return (uint64_t)load_u32(p + 4) << 32 | load_u32(p);
+}
+
+/* Four neighbours stay neighbours: elements 16k + 4q.. at positions 16q + 4k.. */
 static void encode_block(unsigned char *out, const unsigned char *w,
                          const unsigned char index_of[256])
 {
-    const unsigned char *second = w + 2 * HALF;
-    for (uint32_t p = 0; p < HALF; p++) {
-        uint32_t at = 2 * element_at(p);
-        out[p] = (unsigned char)(index_of[w[at + 1]] | index_of[second[at + 1]] << 4);
-        out[HALF + p] = w[at];
-        out[2 * HALF + p] = second[at];
+    for (uint32_t p = 0; p < HALF; p += 4) {
+        uint64_t first = load_u64(w + 2 * (size_t)element_at(p));
+        uint64_t second = load_u64(w + 2 * (size_t)(HALF + element_at(p)));
+        store_u32(out + p, indices(first, index_of) | indices(second, index_of) << 4);
+        store_u32(out + HALF + p, low_bytes(first));
+        store_u32(out + 2 * HALF + p, low_bytes(second));
     }
 }
 
