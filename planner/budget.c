@@ -116,10 +116,15 @@ static uint64_t streamed_bytes(const struct plan *plan)
     return bytes;
 }
 
+static uint64_t requests_in_flight(const struct plan *plan)
+{
+    return (uint64_t)plan->request.io_depth * max_u64(plan->request.devices, 1);
+}
+
 /* What the ring would like: three windows of requests in flight, never less than two tiles. */
 static uint64_t ring_wanted(const struct plan *plan, uint64_t windows)
 {
-    uint64_t flight = plan->request.io_depth * plan->request.io_size_bytes;
+    uint64_t flight = requests_in_flight(plan) * plan->request.io_size_bytes;
     uint64_t want = max_u64(min_u64(windows * flight, 1 * GIB - plan->tile_window_max),
                             2 * plan->tile_window_max);
     return align_up(want, PAGE_BYTES);
@@ -148,7 +153,7 @@ static void set_io_size(struct plan *plan)
 {
     uint64_t size = plan->request.io_size_bytes;
     if (plan->ring_bytes > 0) {
-        size = min_u64(size, align_down(plan->ring_bytes / plan->request.io_depth, PAGE_BYTES));
+        size = min_u64(size, align_down(plan->ring_bytes / requests_in_flight(plan), PAGE_BYTES));
     }
     plan->io_size_bytes = max_u64(size, PAGE_BYTES);
 }

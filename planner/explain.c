@@ -148,10 +148,11 @@ static void say_traffic(struct text *t, const struct plan *plan)
 
 static void say_split(struct text *t, const struct plan *plan)
 {
-    say(t, "SPLIT    tile %.2f MiB (largest window %.2f), ring %.2f MiB, io %u x %.0f KiB, "
+    say(t, "SPLIT    tile %.2f MiB (largest window %.2f), ring %.2f MiB, io %u x %.0f KiB%s, "
         "%u working + %u cached expert slots of %.2f MiB, chunk %u\n", mib(plan->tile_bytes),
         mib(plan->tile_window_max), mib(plan->ring_bytes), plan->request.io_depth,
-        (double)plan->io_size_bytes / (double)KIB, plan->working_slots, plan->cache_slots,
+        (double)plan->io_size_bytes / (double)KIB,
+        plan->request.devices > 1 ? " on each drive" : "", plan->working_slots, plan->cache_slots,
         mib(plan->slot_bytes), plan->chunk);
     if (plan->request.pin_order == PIN_PREFIX && plan->pin_area_bytes > 0) {
         say(t, "         pins are the first tiles of the walk\n");
@@ -196,6 +197,17 @@ static void say_times(struct text *t, const struct plan *plan, const struct plan
     }
 }
 
+static void say_pack(struct text *t, const struct model *model)
+{
+    const struct model_pack *pack = model->pack;
+    if (pack != NULL) {
+        say(t, "PACK     of %s: %.3f GB of bf16 as %.3f GB (%.4f), experts %s\n", pack->source,
+            (double)pack->raw_bytes / 1e9, (double)pack->stored_bytes / 1e9,
+            pack->raw_bytes > 0 ? (double)pack->stored_bytes / (double)pack->raw_bytes : 1.0,
+            pack->experts_in_source ? "left there" : "in the pack");
+    }
+}
+
 void plan_explain(const struct plan *plan, const struct model *model,
                   const struct plan_rates *rates, char *text, size_t capacity)
 {
@@ -206,6 +218,7 @@ void plan_explain(const struct plan *plan, const struct model *model,
         "%.3f GB\n", model->dir, c->layers, c->experts, c->experts_per_token,
         (unsigned long long)model->tensor_count, model->file_count,
         (double)model->total_bytes / 1e9);
+    say_pack(&t, model);
     say_account(&t, plan);
     say_split(&t, plan);
     say_traffic(&t, plan);
@@ -231,6 +244,18 @@ static void json_kind(cJSON *all, const char *name, const struct plan_traffic *f
     number(one, "streamed_bytes", f->streamed_bytes);
     number(one, "requests", f->requests);
     number(one, "waste_bytes", f->streamed_bytes - f->streamed_payload_bytes);
+}
+
+static void json_pack(cJSON *root, const struct model *model)
+{
+    const struct model_pack *pack = model->pack;
+    if (pack != NULL) {
+        cJSON *one = cJSON_AddObjectToObject(root, "pack");
+        cJSON_AddStringToObject(one, "source", pack->source);
+        number(one, "raw_bytes", pack->raw_bytes);
+        number(one, "stored_bytes", pack->stored_bytes);
+        cJSON_AddStringToObject(one, "experts_in", pack->experts_in_source ? "source" : "pack");
+    }
 }
 
 static void json_traffic(cJSON *root, const struct plan *plan)
@@ -302,6 +327,8 @@ cJSON *plan_json(const struct plan *plan, const struct model *model,
         number(account, account_rows[i].name, account_value(plan, &account_rows[i]));
     }
     number(account, "total", plan->account.total);
+    json_pack(root, model);
+    number(root, "devices", plan->request.devices);
     number(root, "tile_bytes", plan->tile_bytes);
     number(root, "tile_window_max", plan->tile_window_max);
     number(root, "ring_bytes", plan->ring_bytes);

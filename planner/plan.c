@@ -83,6 +83,22 @@ int plan_build(const struct model *model, const struct plan_request *request, st
     return 0;
 }
 
+int plan_walk(const struct model *model, uint64_t tile_bytes, struct plan **out)
+{
+    struct plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL) {
+        return err_set(ERR_MEMORY, "no memory for a plan");
+    }
+    plan->request.tile_bytes = tile_bytes;
+    int rc = walk_build(model, plan);
+    if (rc < 0) {
+        plan_free(plan);
+        return rc;
+    }
+    *out = plan;
+    return 0;
+}
+
 void plan_free(struct plan *plan)
 {
     if (plan != NULL) {

@@ -10,7 +10,7 @@
  * open: which experts it reads is known when the router has run. Steps appear in walk order, and
  * a step depends only on earlier steps. */
 
-#include "core/model/model.h"
+#include "core/model/pack.h"
 #include "planner/activations.h"
 
 enum step_kind {
@@ -47,11 +47,12 @@ struct plan_tile {
     uint64_t pin_offset_bytes; /* in the pin area, when pinned */
     uint32_t window_bytes;     /* multiple of PAGE_BYTES */
     uint32_t skip_bytes;       /* from window start to the first weight */
-    uint32_t payload_bytes;
+    uint32_t payload_bytes;    /* as stored: of a coded tile less than its rows have as bf16 */
     uint32_t file;
     uint32_t step;
     uint32_t row_first, row_count;
     bool pinned;
+    bool coded;                /* kernels/packed.h */
 };
 
 #define PLAN_AUTO UINT64_MAX
@@ -68,7 +69,8 @@ enum plan_pin_order {
 struct plan_request {
     uint64_t ram_bytes;
     uint64_t io_size_bytes;    /* largest request, multiple of PAGE_BYTES */
-    uint32_t io_depth;
+    uint32_t io_depth;         /* on each device */
+    uint32_t devices;          /* the model's files lie on; 0 counts as 1 */
     uint32_t workers;
     uint64_t tile_bytes;       /* or PLAN_AUTO */
     uint64_t pin_bytes;        /* or PLAN_AUTO, PLAN_ALL */
@@ -135,6 +137,10 @@ struct plan {
  * override is impossible. The plan is owned by the caller: plan_free. */
 int plan_build(const struct model *model, const struct plan_request *request, struct plan **out);
 void plan_free(struct plan *plan);
+
+/* Steps and tiles alone, nothing pinned and no RAM split: what a packer goes through. tile_bytes
+ * or PLAN_AUTO. Free with plan_free(). ERR_MEMORY. */
+int plan_walk(const struct model *model, uint64_t tile_bytes, struct plan **out);
 
 /* Asserts what execution relies on: order, coverage of every row once, no tile across a slice. */
 void plan_check(const struct plan *plan, const struct model *model);

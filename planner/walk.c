@@ -59,18 +59,14 @@ static void need(struct walk *w, uint32_t step, uint32_t dep)
     }
 }
 
-static void add_tile(struct walk *w, uint32_t step, const struct tensor_ref *ref,
-                     uint32_t row_first, uint32_t row_count)
+static void add_tile(struct walk *w, uint32_t step, struct extent rows, uint32_t row_first,
+                     uint32_t row_count, bool coded)
 {
     struct plan *p = w->plan;
     p->tiles = grow(w, p->tiles, p->tile_count, &w->tile_capacity, sizeof *p->tiles);
     if (w->failed) {
         return;
     }
-    uint64_t row_bytes = ref->cols * dtype_bytes(ref->dtype);
-    struct extent rows = {.file = ref->file,
-                          .offset_bytes = ref->offset_bytes + row_first * row_bytes,
-                          .size_bytes = row_count * row_bytes};
     struct extent window = extent_window(rows);
     struct plan_tile *tile = &p->tiles[p->tile_count++];
     *tile = (struct plan_tile){
@@ -78,10 +74,11 @@ static void add_tile(struct walk *w, uint32_t step, const struct tensor_ref *ref
         .window_bytes = (uint32_t)window.size_bytes,
         .skip_bytes = (uint32_t)(rows.offset_bytes - window.offset_bytes),
         .payload_bytes = (uint32_t)rows.size_bytes,
-        .file = ref->file,
+        .file = rows.file,
         .step = step,
         .row_first = row_first,
         .row_count = row_count,
+        .coded = coded,
     };
     p->tile_window_max = max_u64(p->tile_window_max, tile->window_bytes);
     p->steps[step].tile_count++;
@@ -100,7 +97,20 @@ static void cut(struct walk *w, uint32_t step, const struct tensor_ref *ref, uin
     uint64_t per_tile = div_ceil(units, div_ceil(units, fit));
     for (uint64_t unit = 0; unit < units && !w->failed; unit += per_tile) {
         uint64_t take = min_u64(per_tile, units - unit);
-        add_tile(w, step, ref, (uint32_t)(unit * unit_rows), (uint32_t)(take * unit_rows));
+        struct extent rows = {.file = ref->file,
+                              .offset_bytes = ref->offset_bytes + unit * unit_bytes,
+                              .size_bytes = take * unit_bytes};
+        add_tile(w, step, rows, (uint32_t)(unit * unit_rows), (uint32_t)(take * unit_rows), false);
+    }
+}
+
+/* The tiles of a pack were cut when it was made. */
+static void take_cut(struct walk *w, uint32_t step, const struct model_tile *tiles, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && !w->failed; i++) {
+        struct extent rows = {.file = tiles[i].file, .offset_bytes = tiles[i].offset_bytes,
+                              .size_bytes = tiles[i].size_bytes};
+        add_tile(w, step, rows, tiles[i].row_first, tiles[i].row_count, tiles[i].coded);
     }
 }
 
@@ -115,7 +125,13 @@ static uint32_t add_matrix(struct walk *w, enum step_kind kind, uint32_t layer,
     uint32_t unit = kind == STEP_KV_B ? c->qk_nope + c->v_head : 1;
     uint32_t owner = tensor >= T_LAYER_COUNT ? TENSOR_MODEL_LEVEL : layer;
     w->plan->steps[step].tensor = tensor;
-    cut(w, step, model_tensor(w->model, owner, tensor), unit);
+    uint32_t count;
+    const struct model_tile *tiles = model_tiles(w->model, owner, tensor, &count);
+    if (tiles != NULL) {
+        take_cut(w, step, tiles, count);
+    } else {
+        cut(w, step, model_tensor(w->model, owner, tensor), unit);
+    }
     return step;
 }
 
@@ -184,13 +200,24 @@ static void add_layer(struct walk *w, uint32_t layer, uint32_t *out, uint32_t *s
                : add_gated(w, layer, mlp, T_DENSE_GATE, T_DENSE_UP, T_DENSE_DOWN);
 }
 
+static int decide_tile(const struct model *model, struct plan *plan)
+{
+    uint64_t asked = plan->request.tile_bytes;
+    uint64_t whole = asked == PLAN_AUTO ? TILE_DEFAULT_BYTES
+                                        : max_u64(PAGE_BYTES, align_down(asked, PAGE_BYTES));
+    if (model->pack != NULL && asked != PLAN_AUTO && whole != model->pack->tile_bytes) {
+        return err_set(ERR_USAGE, "%s: is a pack, cut with --tile %llu when it was made; leave "
+                       "--tile out, or pack again with the one wanted", model->dir,
+                       (unsigned long long)model->pack->tile_bytes);
+    }
+    plan->tile_bytes = model->pack != NULL ? model->pack->tile_bytes : whole;
+    return 0;
+}
+
 int walk_build(const struct model *model, struct plan *plan)
 {
     struct walk w = {.model = model, .plan = plan};
-    uint64_t tile_bytes = plan->request.tile_bytes;
-    plan->tile_bytes = tile_bytes == PLAN_AUTO ? TILE_DEFAULT_BYTES
-                                               : max_u64(PAGE_BYTES, align_down(tile_bytes,
-                                                                                PAGE_BYTES));
+    TRY(decide_tile(model, plan));
     uint32_t shared = NO_STEP;
     uint32_t out = add_step(&w, STEP_EMBED, UINT32_MAX, NO_STEP, NO_STEP);
     for (uint32_t layer = 0; layer < model->config.layers && !w.failed; layer++) {

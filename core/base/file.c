@@ -77,16 +77,32 @@ static const char *open_cure(int error)
     }
 }
 
-int file_read(const char *path, uint64_t cap_bytes, struct file_text *out)
+static int open_plain(const char *path)
 {
-    *out = (struct file_text){.text = NULL};
     /* Without O_NONBLOCK a pipe in the place of the file would wait for a writer. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         return err_set(ERR_MODEL, "%s: cannot open: %s: %s", path, strerror(errno),
                        open_cure(errno));
     }
+    return fd;
+}
+
+int file_read(const char *path, uint64_t cap_bytes, struct file_text *out)
+{
+    *out = (struct file_text){.text = NULL};
+    const int fd = open_plain(path);
+    TRY(fd);
     const int rc = read_open(fd, path, cap_bytes, out);
+    close(fd);
+    return rc;
+}
+
+int file_read_begin(const char *path, void *target, size_t size_bytes)
+{
+    const int fd = open_plain(path);
+    TRY(fd);
+    const int rc = file_read_at(fd, path, 0, target, size_bytes);
     close(fd);
     return rc;
 }

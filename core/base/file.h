@@ -17,6 +17,9 @@ struct file_text {
 int file_read(const char *path, uint64_t cap_bytes, struct file_text *out);
 void file_text_free(struct file_text *file); /* an empty struct is fine */
 
+/* The first size_bytes of a file. As file_read(); ERR_IO when it is shorter. */
+int file_read_begin(const char *path, void *target, size_t size_bytes);
+
 /* True when path names something that can be reached, of any kind. */
 bool file_exists(const char *path);
 

@@ -23,7 +23,7 @@ struct engine_cli {
     {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 1, UINT64_MAX / 4, "auto",            \
      "SIZE|auto", "hard ceiling of resident memory"},                                              \
     {"io-depth", OPTION_COUNT, offsetof(type, engine.io_depth), "8", 1, 1024, "auto", "N|auto",    \
-     "reads in flight; auto: measured on the drive once, then remembered"},                        \
+     "reads in flight on each drive; auto: measured once, then remembered"},                       \
     {"io-size", OPTION_SIZE, offsetof(type, engine.io_size), "4M", 4096, 1 * GIB, "auto",          \
      "SIZE|auto", "largest read; lowered when depth x size exceeds the ring; auto: measured"},     \
     {"cache-policy", OPTION_CHOICE, offsetof(type, engine.policy), "arc", 0, 0, ENGINE_POLICIES,   \

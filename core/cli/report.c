@@ -42,6 +42,12 @@ static void add_reads(cJSON *root, const struct run_report *r)
     number(reads, "bytes_at_open", r->stats.open_bytes);
     number(reads, "storage_read_bytes", r->storage_read_bytes);
     number(reads, "in_flight_max", r->stats.io.in_flight_max);
+    if (r->facts.devices > 1) {
+        cJSON *devices = cJSON_AddArrayToObject(reads, "in_flight_max_by_device");
+        for (uint32_t i = 0; i < r->facts.devices; i++) {
+            cJSON_AddItemToArray(devices, cJSON_CreateNumber(r->stats.io.device_max[i]));
+        }
+    }
     number(reads, "short_reads", r->stats.io.short_reads);
     number(reads, "retries", r->stats.io.retries);
     number(reads, "submits", r->stats.io.submits);

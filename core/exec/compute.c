@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a task to a kernel call: matrix tiles, and the steps between layers. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/exec/exec_priv.h"
+#include "kernels/packed.h"
 
 /* Which activations a matrix reads and writes. */
 struct route {
@@ -66,6 +68,34 @@ static uint32_t cols_of(const struct engine *e, const struct plan_step *step)
     return model_tensor(e->model, owner, step->tensor)->cols;
 }
 
+/* A coded tile's counts and escapes come from a file: they are looked at in each use, before
+ * anything is placed by them. */
+static bool open_coded(struct engine *e, uint32_t index, struct matmul *m)
+{
+    const struct plan_tile *tile = &e->plan->tiles[index];
+    struct packed_tile parts;
+    if (!packed_open(&parts, m->w, tile->payload_bytes, m->rows, m->cols)) {
+        char text[ERR_MESSAGE_BYTES];
+        snprintf(text, sizeof text, "%s: the coded tile at byte %llu is damaged: prove it with "
+                 "k3ring pack --verify, and pack again", e->files.file[tile->file].path,
+                 (unsigned long long)(tile->offset_bytes + tile->skip_bytes));
+        engine_fail(e, ERR_IO, text);
+        return false;
+    }
+    m->escape_first = parts.first;
+    m->escape = parts.escape;
+    return true;
+}
+
+static void compute_rows(struct engine *e, uint32_t index, struct matmul *m)
+{
+    if (!e->plan->tiles[index].coded) {
+        e->kernels->bf16(m);
+    } else if (open_coded(e, index, m)) {
+        e->kernels->bf16_packed(m);
+    }
+}
+
 void compute_tile(struct engine *e, struct worker *w, uint32_t index)
 {
     const struct plan_tile *tile = &e->plan->tiles[index];
@@ -83,7 +113,7 @@ void compute_tile(struct engine *e, struct worker *w, uint32_t index)
         m.x_stride = m.cols;
         m.y_stride = config_of(e)->vocab;
         if (m.tokens > 0) {
-            e->kernels->bf16(&m);
+            compute_rows(e, index, &m);
         }
         return;
     }
@@ -95,7 +125,7 @@ void compute_tile(struct engine *e, struct worker *w, uint32_t index)
     if (step->tensor == T_ROUTER) {
         e->kernels->bf16_router(&m);
     } else {
-        e->kernels->bf16(&m);
+        compute_rows(e, index, &m);
     }
 }
 

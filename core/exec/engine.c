@@ -92,6 +92,21 @@ static uint32_t sequences_of(const struct engine_options *o, const struct model_
     return o->sequences_most ? (uint32_t)max_u64(1, min_u64(asked, fit)) : asked;
 }
 
+/* Drives the files lie on, as the ring will count them. */
+static uint32_t device_count(const struct model *model)
+{
+    uint32_t count = 1;
+    const char **paths = calloc(model->file_count, sizeof *paths);
+    if (paths != NULL) {
+        for (uint32_t i = 0; i < model->file_count; i++) {
+            paths[i] = model->files[i].path;
+        }
+        count = io_devices_of(paths, model->file_count);
+        free(paths);
+    }
+    return count;
+}
+
 static int make_plan(const struct engine_options *o, const struct model *model,
                      struct plan **plan)
 {
@@ -108,6 +123,7 @@ static int make_plan(const struct engine_options *o, const struct model *model,
         .ram_bytes = decide_ram(o),
         .io_size_bytes = o->io_size_bytes,
         .io_depth = o->io_depth,
+        .devices = device_count(model),
         .workers = worker_count(o),
         .tile_bytes = o->tile_bytes,
         .pin_bytes = o->pin_bytes,
@@ -479,6 +495,7 @@ void engine_facts(const struct engine *e, struct engine_facts *out)
         .fixed_buffers = e->io_fixed,
         .direct_files = e->files.direct_count,
         .files = e->files.count,
+        .devices = e->files.device_count,
         .threads = e->worker_count,
         .workers = e->crew.chosen,
         .slab_mapped_bytes = slab.mapped_bytes,

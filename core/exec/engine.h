@@ -79,6 +79,7 @@ struct engine_facts {
     const char *isa, *io_engine, *io_features, *policy;
     bool fixed_buffers;
     uint32_t direct_files, files;
+    uint32_t devices;             /* the files lie on, each with a queue of its own */
     uint32_t threads;             /* workers there are */
     uint32_t workers;             /* of them compute passes of few tokens */
     char workers_why[96];

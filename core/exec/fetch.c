@@ -17,13 +17,14 @@ int fetch_init(struct engine *e)
     struct fetch *f = &e->fetch;
     const struct plan *p = e->plan;
     f->ring_capacity = plan_ring_tiles(p);
-    f->pool = calloc(e->options.io_depth, sizeof *f->pool);
+    uint32_t requests = io_capacity(e->options.io_depth, e->files.device_count);
+    f->pool = calloc(requests, sizeof *f->pool);
     f->ring = calloc(f->ring_capacity, sizeof *f->ring);
     f->slice_known = calloc(slab_slice_count(e->slab), sizeof *f->slice_known);
     if (f->pool == NULL || f->ring == NULL || f->slice_known == NULL) {
-        return err_set(ERR_MEMORY, "no memory for %u requests", e->options.io_depth);
+        return err_set(ERR_MEMORY, "no memory for %u requests", requests);
     }
-    for (uint32_t i = 0; i < e->options.io_depth; i++) {
+    for (uint32_t i = 0; i < requests; i++) {
         f->pool[i].engine = e;
         f->pool[i].next = f->free;
         f->free = &f->pool[i];
@@ -194,6 +195,7 @@ void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
     r->payload_bytes = payload_bytes;
     r->req = (struct io_req){.offset_bytes = offset_bytes, .size_bytes = (uint32_t)size_bytes,
                              .file = file, .target = target, .buffer = IO_NO_BUFFER,
+                             .urgent = class == READ_EXPERTS || class == READ_EMBED,
                              .done = on_read, .owner = r};
     if (e->fetch.fixed) {
         uint32_t slice = slab_slice_of(e->slab, target);

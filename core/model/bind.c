@@ -10,7 +10,6 @@
 #include "core/model/model_priv.h"
 
 #define THREADS_MAX 64
-#define FILE_SHIFT 48 /* expert parts: file << 48 | offset; 0 is unbound, no offset is 0 */
 #define FILE_NONE UINT32_MAX
 
 /* One reading of all files. The tables of the model are written by all workers: expert parts by
@@ -87,7 +86,7 @@ static uint32_t slot_file(const struct model *model, uint64_t slot)
         return model->tensors[slot].size_bytes > 0 ? model->tensors[slot].file : FILE_NONE;
     }
     const uint64_t word = model->expert_parts[slot - parts];
-    return word == 0 ? FILE_NONE : (uint32_t)(word >> FILE_SHIFT);
+    return word == 0 ? FILE_NONE : (uint32_t)(word >> PART_FILE_SHIFT);
 }
 
 static int refuse_twice(const struct worker *w, const char *name, uint32_t other)
@@ -153,9 +152,10 @@ static int bind_part(struct worker *w, const struct tensor_place *place,
     uint64_t *word = &model->expert_parts[bind_slot(&model->config, place) -
                                           part_slot(&model->config)];
     uint64_t before = 0;
-    if (!__atomic_compare_exchange_n(word, &before, (uint64_t)w->file << FILE_SHIFT | offset_bytes,
-                                     false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        return refuse_twice(w, tensor->name, (uint32_t)(before >> FILE_SHIFT));
+    const uint64_t after = (uint64_t)w->file << PART_FILE_SHIFT | offset_bytes;
+    if (!__atomic_compare_exchange_n(word, &before, after, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED)) {
+        return refuse_twice(w, tensor->name, (uint32_t)(before >> PART_FILE_SHIFT));
     }
     return 0;
 }

@@ -12,19 +12,18 @@
 #include "core/model/model_priv.h"
 
 #define THREADS_DEFAULT_MAX 8
-#define PART_FILE_SHIFT 48
 #define PART_OFFSET_MASK (((uint64_t)1 << PART_FILE_SHIFT) - 1)
 
 /* From here on the bytes of the shards are compared with what the experts need before tables of
  * that size are made: a config may claim anything. */
 #define PARTS_UNCHECKED_MAX ((uint64_t)1 << 20)
 
-static uint64_t part_count(const struct model_config *c)
+uint64_t model_part_count(const struct model_config *c)
 {
     return (uint64_t)(c->layers - c->first_dense) * c->experts * EXPERT_PARTS;
 }
 
-static uint64_t tensor_slots(const struct model_config *c)
+uint64_t model_tensor_slots(const struct model_config *c)
 {
     return (uint64_t)c->layers * T_LAYER_COUNT + (T_COUNT - T_LAYER_COUNT);
 }
@@ -76,7 +75,7 @@ static int check_volume(const struct model *model)
         struct stat status;
         have_bytes += stat(model->files[i].path, &status) == 0 ? (uint64_t)status.st_size : 0;
     }
-    const uint64_t experts = part_count(&model->config) / EXPERT_PARTS;
+    const uint64_t experts = model_part_count(&model->config) / EXPERT_PARTS;
     if (have_bytes / expert_bytes < experts) {
         return err_set(ERR_MODEL, "%s: config.json asks for %llu experts of %llu bytes but all "
                        "shards together have %llu bytes: some are missing or of another model",
@@ -86,14 +85,14 @@ static int check_volume(const struct model *model)
     return 0;
 }
 
-static int make_tables(struct model *model)
+int model_make_tables(struct model *model, bool check)
 {
-    const uint64_t parts = part_count(&model->config);
+    const uint64_t parts = model_part_count(&model->config);
     measure_parts(model);
-    if (parts > PARTS_UNCHECKED_MAX) {
+    if (check && parts > PARTS_UNCHECKED_MAX) {
         TRY(check_volume(model));
     }
-    model->tensors = calloc(tensor_slots(&model->config), sizeof *model->tensors);
+    model->tensors = calloc(model_tensor_slots(&model->config), sizeof *model->tensors);
     if (parts > 0) {
         model->expert_parts = calloc(parts, sizeof *model->expert_parts);
     }
@@ -132,17 +131,33 @@ static int fill(struct model *model, const struct shard_list *list,
                 const struct model_options *options)
 {
     TRY(name_files(model, list));
-    TRY(make_tables(model));
+    TRY(model_make_tables(model, true));
     TRY(bind_all(model, thread_count(options), options->allow_holes || model->synthetic));
     TRY(bind_check(model, list));
     note_ignored(options, list);
     return 0;
 }
 
+/* What an interrupted `k3ring pack` leaves is no model yet. */
+static int check_unfinished(const char *dir)
+{
+    char *journal = path_join(dir, PACK_JOURNAL);
+    if (journal == NULL) {
+        return ERR_MEMORY;
+    }
+    char *manifest = path_join(dir, PACK_MANIFEST);
+    const bool unfinished = file_exists(journal) && manifest != NULL && !file_exists(manifest);
+    free(manifest);
+    free(journal);
+    return unfinished ? err_set(ERR_MODEL, "%s: is a pack that is not finished: give the same "
+                                "k3ring pack command again, it goes on where it was", dir) : 0;
+}
+
 static int open_folder(struct model *model, const struct model_options *options)
 {
     struct shard_list list;
     TRY(check_folder(model->dir));
+    TRY(check_unfinished(model->dir));
     TRY(config_load(model->dir, &model->config));
     char *marker = path_join(model->dir, MODEL_SYNTH_MARKER);
     if (marker == NULL) {
@@ -150,6 +165,15 @@ static int open_folder(struct model *model, const struct model_options *options)
     }
     model->synthetic = file_exists(marker);
     free(marker);
+    char *manifest = path_join(model->dir, PACK_MANIFEST);
+    if (manifest == NULL) {
+        return ERR_MEMORY;
+    }
+    const bool packed = file_exists(manifest);
+    free(manifest);
+    if (packed) {
+        return pack_open(model, options);
+    }
     TRY(shard_list_read(model->dir, &model->config, &list));
     const int rc = fill(model, &list, options);
     shard_list_free(&list);
@@ -185,6 +209,7 @@ void model_close(struct model *model)
     free(model->files);
     free(model->tensors);
     free(model->expert_parts);
+    pack_free(model->pack);
     free(model->dir);
     free(model);
 }
@@ -247,11 +272,11 @@ uint32_t model_expert_extents(const struct model *model, uint32_t layer, uint32_
 
 uint64_t model_resident_bytes(const struct model *model)
 {
-    uint64_t sum_bytes = sizeof *model + strlen(model->dir) + 1;
+    uint64_t sum_bytes = sizeof *model + strlen(model->dir) + 1 + pack_resident_bytes(model);
     sum_bytes += model->file_count * sizeof *model->files;
     for (uint32_t i = 0; i < model->file_count; i++) {
         sum_bytes += strlen(model->files[i].path) + 1;
     }
-    sum_bytes += tensor_slots(&model->config) * sizeof *model->tensors;
-    return sum_bytes + part_count(&model->config) * sizeof *model->expert_parts;
+    sum_bytes += model_tensor_slots(&model->config) * sizeof *model->tensors;
+    return sum_bytes + model_part_count(&model->config) * sizeof *model->expert_parts;
 }

@@ -2,7 +2,7 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
-/* A checkpoint folder, opened: its config, its shard files and where every tensor lies.
+/* A checkpoint or pack folder, opened: its config, its shard files and where every tensor lies.
  * Nothing of the weights is read: only config.json, the index and the safetensors headers.
  * Immutable after model_open(); any thread may read it. */
 
@@ -15,8 +15,8 @@ struct model_file {
 
 /* Where a tensor lies. rows x cols: a vector has rows 1; a [12288,1,4] tensor is 12288 x 4. */
 struct tensor_ref {
-    uint64_t offset_bytes; /* absolute in the file */
-    uint64_t size_bytes;   /* 0 = this layer has no such tensor */
+    uint64_t offset_bytes; /* absolute in the file; of a pack's matrix that of its first tile */
+    uint64_t size_bytes;   /* as in a checkpoint; 0 = this layer has no such tensor */
     uint32_t file;
     uint32_t rows, cols;
     enum dtype dtype;      /* norms and res_proj may be BF16 or F32 */
@@ -34,6 +34,7 @@ struct model {
     uint64_t skipped_count;        /* tensors of the files that are not of the text model */
     uint64_t total_bytes;          /* of bound tensors */
     bool synthetic;                /* synth's marker file is there */
+    struct model_pack *pack;       /* NULL for a checkpoint; core/model/pack.h */
 };
 
 /* The marker synth leaves in a folder: such a checkpoint may contain holes. */

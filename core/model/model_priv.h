@@ -5,6 +5,7 @@
 /* What the files of core/model share among themselves. No other folder includes it. */
 
 #include "core/model/model.h"
+#include "core/model/pack.h"
 
 /* ---- inventory.c ---------------------------------------------------------------------- */
 
@@ -122,5 +123,27 @@ int bind_all(struct model *model, uint32_t threads, bool allow_holes);
 
 /* Refuses a model that lacks tensors, or whose index places one elsewhere. */
 int bind_check(const struct model *model, const struct shard_list *list);
+
+/* ---- model.c -------------------------------------------------------------------------- */
+
+#define PART_FILE_SHIFT 48 /* expert parts: file << 48 | offset; 0 is unbound, no offset is 0 */
+
+uint64_t model_part_count(const struct model_config *c);   /* parts of all experts */
+uint64_t model_tensor_slots(const struct model_config *c); /* of model->tensors */
+
+/* Makes the tables of tensors and expert parts. check: refuse first when the files are too small
+ * for the experts that the config claims. */
+int model_make_tables(struct model *model, bool check);
+
+/* ---- pack*.c, identity.c -------------------------------------------------------------- */
+
+/* Fills a model whose config is read from the pack in its folder. */
+int pack_open(struct model *model, const struct model_options *options);
+void pack_free(struct model_pack *pack); /* NULL is fine */
+uint64_t pack_resident_bytes(const struct model *model);
+
+/* Refuses a pack when a file of its source is there and is not the one it was made from, or is
+ * gone and needed. */
+int pack_source_check(const struct model *model);
 
 #endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tells one checkpoint from another: its config, and the sizes and headers of its shards. */
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/model/model_priv.h"
+
+#define CONFIG_CAP_BYTES (16 * MIB)
+
+static int hash_config(const char *dir, uint64_t *hash)
+{
+    struct file_text file;
+    char *path = path_join(dir, "config.json");
+    if (path == NULL) {
+        return ERR_MEMORY;
+    }
+    int rc = file_read(path, CONFIG_CAP_BYTES, &file);
+    free(path);
+    if (rc == 0) {
+        *hash = XXH3_64bits(file.text, file.size_bytes);
+        file_text_free(&file);
+    }
+    return rc;
+}
+
+static int hash_shard(struct header *header, const char *path, uint64_t *size_bytes,
+                      uint64_t *hash)
+{
+    TRY(header_open(header, path));
+    *size_bytes = header->size_bytes;
+    *hash = XXH3_64bits(header->text, header->text_bytes);
+    header_close(header);
+    return 0;
+}
+
+int pack_identity_read(const char *dir, const struct model *model, struct pack_identity *out)
+{
+    struct header header = {.fd = -1};
+    *out = (struct pack_identity){.shards = calloc(model->file_count, sizeof *out->shards)};
+    if (out->shards == NULL) {
+        return err_set(ERR_MEMORY, "%s: no memory for its list of files", dir);
+    }
+    int rc = hash_config(dir, &out->config_hash);
+    for (uint32_t i = 0; rc == 0 && i < model->file_count; i++) {
+        struct pack_shard *shard = &out->shards[i];
+        shard->name = strdup(path_name(model->files[i].path));
+        out->shard_count = i + 1;
+        rc = shard->name == NULL
+                 ? err_set(ERR_MEMORY, "%s: no memory for its list of files", dir)
+                 : hash_shard(&header, model->files[i].path, &shard->size_bytes, &shard->hash);
+    }
+    header_free(&header);
+    return rc;
+}
+
+void pack_identity_free(struct pack_identity *identity)
+{
+    for (uint32_t i = 0; identity->shards != NULL && i < identity->shard_count; i++) {
+        free(identity->shards[i].name);
+    }
+    free(identity->shards);
+    *identity = (struct pack_identity){.shards = NULL};
+}
+
+static int refuse_changed(const struct model *model, const char *what)
+{
+    return err_set(ERR_MODEL, "%s: was packed from %s, whose %s has changed since: pack again, or "
+                   "put the source back", model->dir, model->pack->source, what);
+}
+
+static int check_shard(const struct model *model, struct header *header,
+                       const struct pack_shard *shard, bool needed)
+{
+    uint64_t size_bytes = 0;
+    uint64_t hash = 0;
+    char *path = path_join(model->pack->source, shard->name);
+    if (path == NULL) {
+        return ERR_MEMORY;
+    }
+    int rc = 0;
+    if (file_exists(path)) {
+        rc = hash_shard(header, path, &size_bytes, &hash);
+        if (rc == 0 && (size_bytes != shard->size_bytes || hash != shard->hash)) {
+            rc = refuse_changed(model, shard->name);
+        }
+    } else if (needed) {
+        rc = err_set(ERR_MODEL, "%s: its experts were left in %s, which is gone: put the source "
+                     "back, or pack again without --trunk-only", model->dir, path);
+    }
+    free(path);
+    return rc;
+}
+
+int pack_source_check(const struct model *model)
+{
+    const struct model_pack *pack = model->pack;
+    struct header header = {.fd = -1};
+    uint64_t hash = pack->identity.config_hash;
+    char *config = path_join(pack->source, "config.json");
+    if (config == NULL) {
+        return ERR_MEMORY;
+    }
+    int rc = 0;
+    bool there = file_exists(config);
+    if (!there && pack->experts_in_source) {
+        rc = err_set(ERR_MODEL, "%s: its experts were left in %s, which is gone: put the source "
+                     "back, or pack again without --trunk-only", model->dir, pack->source);
+    } else if (there) {
+        rc = hash_config(pack->source, &hash);
+        rc = rc == 0 && hash != pack->identity.config_hash ? refuse_changed(model, "config.json")
+                                                           : rc;
+    }
+    free(config);
+    for (uint32_t i = 0; rc == 0 && i < pack->identity.shard_count; i++) {
+        rc = check_shard(model, &header, &pack->identity.shards[i], pack->experts_in_source);
+    }
+    header_free(&header);
+    return rc;
+}
