@@ -22,6 +22,7 @@ static const struct subcommand subcommands[] = {
     {"run", cmd_run, "run a model: token ids in, token ids out"},
     {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
+    {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
 };
 

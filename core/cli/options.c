@@ -115,6 +115,15 @@ static int parse_share(const struct option_row *row, const char *text, struct op
     return parse_size(row, text, &share->bytes);
 }
 
+static int append(const struct option_row *row, const char *text, struct option_list *list)
+{
+    if (list->count == OPTION_LIST_MAX) {
+        return err_set(ERR_USAGE, "--%s: given more than %u times", row->name, OPTION_LIST_MAX);
+    }
+    list->item[list->count++] = text;
+    return 0;
+}
+
 /* Words beside numbers, then the number itself. */
 static int store(const struct option_row *row, const char *text, void *field)
 {
@@ -123,6 +132,9 @@ static int store(const struct option_row *row, const char *text, void *field)
     if (row->type == OPTION_TEXT) {
         *(const char **)field = text;
         return 0;
+    }
+    if (row->type == OPTION_LIST) {
+        return append(row, text, field);
     }
     if (row->type == OPTION_CHOICE) {
         if (!word_listed(row->words, text, number)) {
@@ -153,6 +165,8 @@ static int set_defaults(const struct command *command, void *target)
         void *field = (char *)target + row->offset;
         if (row->type == OPTION_FLAG) {
             *(bool *)field = false;
+        } else if (row->type == OPTION_LIST) {
+            ((struct option_list *)field)->count = 0;
         } else if (row->fallback != NULL) {
             TRY(store(row, row->fallback, field));
         }

@@ -18,12 +18,20 @@ enum option_type {
     OPTION_SIZE,   /* uint64_t bytes within min..max: 4096, 4K, 1.25G, 16GiB */
     OPTION_SHARE,  /* struct option_share: SIZE, N%, all or auto */
     OPTION_TEXT,   /* const char * into argv */
+    OPTION_LIST,   /* struct option_list: given again, it takes one more */
     OPTION_CHOICE  /* uint64_t index into words ("a|b|c") */
 };
 
 struct option_share {
     uint64_t bytes; /* or OPTION_AUTO, OPTION_ALL */
     double percent; /* >= 0 when given as N%; else -1 */
+};
+
+#define OPTION_LIST_MAX 7U
+
+struct option_list {
+    const char *item[OPTION_LIST_MAX]; /* into argv */
+    uint32_t count;
 };
 
 struct option_row {

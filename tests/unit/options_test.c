@@ -16,6 +16,7 @@ struct target {
     uint64_t count, size, choice, slots;
     struct option_share share;
     const char *text, *kept;
+    struct option_list list;
 };
 
 static const struct option_row rows[] = {
@@ -32,6 +33,7 @@ static const struct option_row rows[] = {
      "SIZE|N%|all|auto", "how much of it"},
     {"text", OPTION_TEXT, offsetof(struct target, text), NULL, 0, 0, NULL, "PATH", "a path"},
     {"kept", OPTION_TEXT, offsetof(struct target, kept), NULL, 0, 0, NULL, "PATH", "another"},
+    {"list", OPTION_LIST, offsetof(struct target, list), NULL, 0, 0, NULL, "DIR", "one more"},
 };
 
 static const struct command command = {"paint", "FILE [FILE] [options]", "Paints files.", rows,
@@ -344,6 +346,27 @@ START_TEST(policy_words_are_the_policies_in_their_order)
 }
 END_TEST
 
+START_TEST(a_list_takes_one_more_each_time)
+{
+    ck_assert_int_eq(parse("--list", "a", "--list=b", "file"), 1);
+    ck_assert_uint_eq(target.list.count, 2);
+    ck_assert_str_eq(target.list.item[0], "a");
+    ck_assert_str_eq(target.list.item[1], "b");
+    ck_assert_int_eq(parse("file", NULL, NULL, NULL), 1);
+    ck_assert_uint_eq(target.list.count, 0);
+    char *many[2 * (OPTION_LIST_MAX + 1) + 2] = {(char *)"paint", (char *)"file"};
+    int argc = 2;
+    for (uint32_t i = 0; i <= OPTION_LIST_MAX; i++) {
+        many[argc++] = (char *)"--list";
+        many[argc++] = (char *)"x";
+    }
+    err_clear();
+    ck_assert_int_eq(options_parse(&command, &target, argc - 2, many, positional, &help), 1);
+    ck_assert_uint_eq(target.list.count, OPTION_LIST_MAX);
+    expect_usage(options_parse(&command, &target, argc, many, positional, &help), "--list");
+}
+END_TEST
+
 static Suite *options_suite(void)
 {
     TCase *values = tcase_create("values");
@@ -364,6 +387,7 @@ static Suite *options_suite(void)
     tcase_add_test(line, a_missing_value_is_named_with_its_form);
     tcase_add_test(line, an_unknown_option_is_answered_with_the_nearest);
     tcase_add_test(line, the_nearest_name_is_at_most_two_edits_away);
+    tcase_add_test(line, a_list_takes_one_more_each_time);
     tcase_add_test(line, two_dashes_end_the_options);
     tcase_add_test(line, too_few_or_too_many_words_are_refused);
     tcase_add_test(line, help_wins_over_what_is_missing);
