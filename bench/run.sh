@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bench: kernels, the drive, the pipeline, chunks and identity on the 5-layer full-width model,
-# which is made on first use (about 17 GB under $BUILD/bench/model5, or in $BENCH_MODEL; delete it
-# when done). BENCH_ARGS=--quick is the short form. Tables on the terminal, JSON under $BUILD/bench.
+# which is made on first use (about 17 GB under $BUILD/bench/model5, or in $BENCH_MODEL, its pack
+# beside the programs; delete them when done). BENCH_ARGS=--quick is the short form. Tables on the terminal, JSON under $BUILD/bench.
 # shellcheck disable=SC2086 # quick is empty or one word
 set -eu
 bench=$BUILD/bench
@@ -24,5 +24,8 @@ echo "== tokens per pass"
 "$bench/tokens_bench" $quick --json "$bench/tokens.json" "$model"
 echo "== pins"
 "$bench/pin_bench" $quick --json "$bench/pins.json" "$model"
+echo "== packed against not"
+[ -f "$bench/model5.pack/k3ring-pack.json" ] || "$BUILD/k3ring" pack "$model" "$bench/model5.pack" --trunk-only
+"$bench/pack_bench" $quick --json "$bench/pack.json" "$model" "$bench/model5.pack"
 echo "== identity on the wide model"
 "$bench/identity_bench" $quick "$model"

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A token on a checkpoint against one on its pack: streaming at two budgets, and with everything
+ * resident. Runs of both alternate, so that a busy machine disturbs both alike; times are medians,
+ * and the ratio is the median of the ratios of neighbours.
+ *
+ *   pack_bench MODEL PACK [--quick] [--json FILE]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/memory.h"
+#include "core/exec/generate.h"
+
+#define TOKENS_PER_RUN 4U
+#define ROUNDS_MAX 9
+
+enum side { SOURCE, PACK, SIDES };
+
+struct mode {
+    const char *name;
+    uint64_t ram_bytes;
+    bool all;
+};
+
+static const struct mode modes[] = {
+    {"1.5G", 1536 * MIB, false}, {"4G", 4 * GIB, false}, {"all", 21 * GIB, true}};
+
+struct row {
+    bool measured;
+    double seconds[SIDES], ratio;
+    uint64_t token_bytes[SIDES], pins_bytes[SIDES];
+    unsigned char hash[SIDES][LOGITS_HASH_BYTES];
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int count)
+{
+    double sorted[ROUNDS_MAX];
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    return sorted[count / 2];
+}
+
+static struct engine_options options_for(const struct mode *m)
+{
+    return (struct engine_options){
+        .ram_bytes = m->ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "arc",
+        .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
+        .pin_bytes = m->all ? PLAN_ALL : PLAN_AUTO, .pin_percent = -1,
+        .expert_slots = m->all ? PLAN_ALL : PLAN_AUTO, .tile_bytes = PLAN_AUTO,
+        .prompt_tokens = 4};
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "pack_bench: %s: %s\n", what, err_message());
+    exit(1);
+}
+
+static uint64_t bytes_read(struct engine *e)
+{
+    struct engine_stats stats;
+    uint64_t bytes = 0;
+    engine_stats(e, &stats);
+    for (int i = 0; i < READ_CLASSES; i++) {
+        bytes += stats.class[i].bytes;
+    }
+    return bytes;
+}
+
+/* Seconds per later token. */
+static double run(struct engine *e, struct row *row, enum side side)
+{
+    static const uint32_t prompt[] = {3, 14, 15, 92};
+    uint32_t ids[TOKENS_PER_RUN + 1];
+    struct generate_request r = {.ids = prompt, .id_count = 4, .gen = TOKENS_PER_RUN + 1};
+    struct generate_result out = {.ids = ids};
+    uint64_t before = bytes_read(e);
+    if (generate(e, &r, &out) < 0) {
+        die("generate");
+    }
+    row->token_bytes[side] = (bytes_read(e) - before) / (TOKENS_PER_RUN + 1);
+    memcpy(row->hash[side], out.hash, sizeof out.hash);
+    return (double)out.rest_ns / 1e9 / TOKENS_PER_RUN;
+}
+
+/* The first run loads what is pinned and is not timed. */
+static double open_and_run(const char *dir, const struct mode *m, struct row *row, enum side side)
+{
+    struct engine_options o = options_for(m);
+    struct engine *e;
+    if (engine_open(&e, dir, &o) < 0) {
+        die(m->name);
+    }
+    row->pins_bytes[side] = engine_plan_of(e)->account.pins;
+    run(e, row, side);
+    double first = run(e, row, side);
+    double second = run(e, row, side);
+    engine_close(e);
+    return first < second ? first : second;
+}
+
+static bool fits(const char *dir, const struct mode *m)
+{
+    struct engine_options o = options_for(m);
+    struct model *model;
+    struct plan *plan;
+    const char *why;
+    if (engine_plan(dir, &o, &model, &plan) < 0) {
+        die(m->name);
+    }
+    bool good = plan->account.total < memory_available(&why);
+    plan_free(plan);
+    model_close(model);
+    return good;
+}
+
+static void measure(const char *const dirs[SIDES], const struct mode *m, int rounds,
+                    struct row *row)
+{
+    double seconds[SIDES][ROUNDS_MAX];
+    double ratio[ROUNDS_MAX];
+    if (!fits(dirs[SOURCE], m)) {
+        printf("%-6s skipped: this machine has not the memory free\n", m->name);
+        return;
+    }
+    for (int i = 0; i < rounds; i++) {
+        for (int k = 0; k < SIDES; k++) {
+            enum side side = (enum side)((k + i) % SIDES); /* each goes first in turn */
+            seconds[side][i] = open_and_run(dirs[side], m, row, side);
+        }
+        ratio[i] = seconds[PACK][i] / seconds[SOURCE][i];
+    }
+    for (int side = 0; side < SIDES; side++) {
+        row->seconds[side] = median(seconds[side], rounds);
+    }
+    row->ratio = median(ratio, rounds);
+    row->measured = true;
+    if (memcmp(row->hash[SOURCE], row->hash[PACK], LOGITS_HASH_BYTES) != 0) {
+        fprintf(stderr, "pack_bench: %s: the pack's logits are not those of its source\n", m->name);
+        exit(1);
+    }
+}
+
+static void write_json(const char *path, const struct row *rows, int rounds)
+{
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        fprintf(stderr, "pack_bench: %s cannot be written\n", path);
+        exit(1);
+    }
+    fprintf(out, "{\"rounds\": %d, \"tokens_per_run\": %u, \"rows\": [", rounds, TOKENS_PER_RUN);
+    const char *comma = "";
+    for (size_t i = 0; i < countof(modes); i++) {
+        const struct row *r = &rows[i];
+        if (!r->measured) {
+            continue;
+        }
+        fprintf(out, "%s{\"ram\": \"%s\", \"source_s\": %.4f, \"pack_s\": %.4f, \"ratio\": %.4f, "
+                "\"source_bytes\": %llu, \"pack_bytes\": %llu, \"source_pins\": %llu, "
+                "\"pack_pins\": %llu}", comma, modes[i].name, r->seconds[SOURCE],
+                r->seconds[PACK], r->ratio, (unsigned long long)r->token_bytes[SOURCE],
+                (unsigned long long)r->token_bytes[PACK], (unsigned long long)r->pins_bytes[SOURCE],
+                (unsigned long long)r->pins_bytes[PACK]);
+        comma = ", ";
+    }
+    fprintf(out, "]}\n");
+    fclose(out);
+}
+
+static void print_rows(const struct row *rows)
+{
+    printf("%-6s %10s %10s %8s %12s %12s %12s %12s\n", "ram", "s/token", "packed", "ratio",
+           "MB/token", "packed", "pinned MB", "packed");
+    for (size_t i = 0; i < countof(modes); i++) {
+        const struct row *r = &rows[i];
+        if (r->measured) {
+            printf("%-6s %10.3f %10.3f %8.3f %12.1f %12.1f %12.1f %12.1f\n", modes[i].name,
+                   r->seconds[SOURCE], r->seconds[PACK], r->ratio,
+                   (double)r->token_bytes[SOURCE] / 1e6, (double)r->token_bytes[PACK] / 1e6,
+                   (double)r->pins_bytes[SOURCE] / 1e6, (double)r->pins_bytes[PACK] / 1e6);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *dirs[SIDES] = {NULL, NULL};
+    const char *json = NULL;
+    int found = 0;
+    int rounds = 7;
+    static struct row rows[countof(modes)];
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            rounds = 3;
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json = argv[++i];
+        } else if (found < SIDES) {
+            dirs[found++] = argv[i];
+        }
+    }
+    if (found != SIDES) {
+        fprintf(stderr, "usage: pack_bench MODEL PACK [--quick] [--json FILE]\n");
+        return 2;
+    }
+    for (size_t i = 0; i < countof(modes); i++) {
+        measure(dirs, &modes[i], rounds, &rows[i]);
+    }
+    print_rows(rows);
+    if (json != NULL) {
+        write_json(json, rows, rounds);
+    }
+    return 0;
+}
