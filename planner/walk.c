@@ -205,7 +205,8 @@ static int decide_tile(const struct model *model, struct plan *plan)
     uint64_t asked = plan->request.tile_bytes;
     uint64_t whole = asked == PLAN_AUTO ? TILE_DEFAULT_BYTES
                                         : max_u64(PAGE_BYTES, align_down(asked, PAGE_BYTES));
-    if (model->pack != NULL && asked != PLAN_AUTO && whole != model->pack->tile_bytes) {
+    /* The default is no wish: a run that says nothing takes the pack as it was cut. */
+    if (model->pack != NULL && whole != TILE_DEFAULT_BYTES && whole != model->pack->tile_bytes) {
         return err_set(ERR_USAGE, "%s: is a pack, cut with --tile %llu when it was made; leave "
                        "--tile out, or pack again with the one wanted", model->dir,
                        (unsigned long long)model->pack->tile_bytes);

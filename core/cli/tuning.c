@@ -86,7 +86,8 @@ static void identify(const struct io_files *files, char *text, size_t capacity)
     }
 }
 
-static int open_files(const char *dir, struct io_files *files)
+/* *cut_bytes: what tiles of a pack were cut to, for good; 0 for a checkpoint. */
+static int open_files(const char *dir, struct io_files *files, uint64_t *cut_bytes)
 {
     struct model *model;
     struct model_options mo = {.allow_holes = true};
@@ -101,6 +102,7 @@ static int open_files(const char *dir, struct io_files *files)
     rc = rc == 0 ? io_files_open(files, paths, sizes, model->file_count) : rc;
     free(paths);
     free(sizes);
+    *cut_bytes = model->pack != NULL ? model->pack->tile_bytes : 0;
     model_close(model);
     return rc;
 }
@@ -160,7 +162,7 @@ static int ask(const struct engine_cli *cli, const struct tune_request *r,
 }
 
 static void put_in_force(const struct engine_cli *cli, const struct tuning_entry *entry,
-                         struct engine_options *o, struct tuning *t)
+                         uint64_t cut_bytes, struct engine_options *o, struct tuning *t)
 {
     snprintf(t->device, sizeof t->device, "%s", entry->device);
     if (t->measured) {
@@ -173,7 +175,12 @@ static void put_in_force(const struct engine_cli *cli, const struct tuning_entry
     }
     t->io_depth = o->io_depth;
     t->io_size_bytes = o->io_size_bytes;
-    t->tile_bytes = o->tile_bytes == PLAN_AUTO ? TILE_DEFAULT : o->tile_bytes;
+    if (cut_bytes > 0 && tile_auto(cli)) {
+        o->tile_bytes = PLAN_AUTO;
+    }
+    t->tile_bytes = cut_bytes > 0                ? cut_bytes
+                    : o->tile_bytes == PLAN_AUTO ? TILE_DEFAULT
+                                                 : o->tile_bytes;
 }
 
 int tuning_apply(const struct engine_cli *cli, const char *dir, struct engine_options *options,
@@ -187,14 +194,15 @@ int tuning_apply(const struct engine_cli *cli, const char *dir, struct engine_op
     struct io_files files = {0};
     struct tuning_entry entry = {0};
     struct tune_request request = request_of(cli, options);
-    TRY(open_files(dir, &files));
+    uint64_t cut_bytes = 0;
+    TRY(open_files(dir, &files, &cut_bytes));
     int rc = ask(cli, &request, &files, tuning, &entry, options->note);
     io_files_close(&files);
     TRY(rc);
     if (stop()) {
         return err_set(ERR_STOPPED, "stopped while the drive was measured");
     }
-    put_in_force(cli, &entry, options, tuning);
+    put_in_force(cli, &entry, cut_bytes, options, tuning);
     return 0;
 }
 
