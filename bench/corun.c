@@ -39,7 +39,7 @@ static int read_window(struct corun *c, uint32_t file, uint64_t offset, uint64_t
 {
     while (size > 0) {
         uint64_t piece = min_u64(size, c->plan->io_size_bytes);
-        while (io_room(c->io) == 0) {
+        while (io_room(c->io) == 0 || c->free_count == 0) {
             TRY(io_run(c->io, IO_WAIT_FOREVER));
         }
         struct io_req *req = c->free_req[--c->free_count];

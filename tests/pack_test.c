@@ -174,9 +174,12 @@ START_TEST(a_run_cannot_cut_a_pack_anew)
     packed_make(&pack, &source, TINY_MEMORY, &(struct packed_form){.tile_bytes = 16384});
     k3ring("run %s " RUN " --tile 32K", pack.dir);
     expect_refusal(2, "--tile 16384");
-    k3ring("run %s " RUN " --tile 16K", pack.dir);
-    expect(0, "");
-    ck_assert_str_eq(process.out, IDS_4);
+    static const char *const fine[] = {"", "--tile 16K", "--tile auto --io pread"};
+    for (size_t i = 0; i < countof(fine); i++) {
+        k3ring("run %s " RUN " %s", pack.dir, fine[i]);
+        expect(0, "");
+        ck_assert_str_eq(process.out, IDS_4);
+    }
     tiny_remove(&pack);
 }
 END_TEST
