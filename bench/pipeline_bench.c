@@ -40,13 +40,16 @@ struct row {
     const char *name;
     struct figure token, corun, reads, compute, ratio;
     double stall_s[STALL_CAUSES]; /* per token, last repeat */
-    double io_cpu_s_per_gb, faults_per_token;
+    double io_cpu_s_per_gb, faults_per_token, ahead_bytes;
     uint64_t token_bytes, corun_bytes, pin_bytes, ram_bytes, slots;
     uint32_t threads;
 };
 
 /* What one generated sequence showed; times are of the tokens between the first and the last. */
 struct sequence {
+    struct engine *e;
+    uint64_t tiles_before, pass_bytes;
+    double ahead_bytes;        /* of the next token's tiles when a token is done; mean */
     uint64_t at_ns[TOKENS_MAX + 2];
     struct rusage usage[TOKENS_MAX + 2];
     double token_s;
@@ -61,11 +64,20 @@ static void die(const char *what)
     exit(1);
 }
 
+/* Trunk and lm_head. */
+static uint64_t tile_bytes(struct engine *e)
+{
+    struct engine_stats s;
+    engine_stats(e, &s);
+    return s.class[READ_TRUNK].bytes + s.class[READ_HEAD].bytes;
+}
+
 static void on_token(void *ctx, uint32_t step, uint32_t id)
 {
     struct sequence *s = ctx;
     (void)id;
     s->at_ns[step] = nondet_now_ns();
+    s->ahead_bytes += (double)(tile_bytes(s->e) - s->tiles_before - (step + 1) * s->pass_bytes);
     getrusage(RUSAGE_SELF, &s->usage[step]);
 }
 
@@ -83,13 +95,15 @@ static uint64_t read_bytes(const struct engine_stats *s)
 static struct sequence streamed(struct engine *e, uint32_t tokens)
 {
     static const uint32_t prompt[] = {3};
-    struct sequence s = {0};
+    struct sequence s = {.e = e, .tiles_before = tile_bytes(e)};
     uint32_t ids[TOKENS_MAX + 2];
+    uint64_t requests;
     struct generate_request r = {.ids = prompt, .id_count = 1, .gen = tokens + 2,
                                  .on_token = on_token, .ctx = &s};
     struct generate_result out = {.ids = ids};
     struct engine_stats before;
     struct engine_stats after;
+    plan_pass_reads(engine_plan_of(e), false, false, true, &s.pass_bytes, &requests);
     engine_stats(e, &before);
     if (generate(e, &r, &out) < 0) {
         die("generate");
@@ -97,6 +111,7 @@ static struct sequence streamed(struct engine *e, uint32_t tokens)
     engine_stats(e, &after);
     s.token_s = (double)(s.at_ns[tokens] - s.at_ns[0]) / 1e9 / tokens;
     s.token_bytes = (read_bytes(&after) - read_bytes(&before)) / (tokens + 2);
+    s.ahead_bytes /= tokens + 1; /* behind the last token there is none to read for */
     s.io_bytes = (double)(after.io.bytes - before.io.bytes);
     s.io_cpu_s = (double)(after.io_cpu_ns - before.io_cpu_ns) / 1e9;
     s.faults = (double)(s.usage[tokens].ru_minflt - s.usage[1].ru_minflt +
@@ -159,6 +174,7 @@ static void measure(const struct settings *s, const struct regime *g, struct row
         row->token_bytes = q.token_bytes;
         row->io_cpu_s_per_gb = q.io_cpu_s / (q.io_bytes / 1e9);
         row->faults_per_token = q.faults;
+        row->ahead_bytes = q.ahead_bytes;
         memcpy(row->stall_s, q.stall_s, sizeof row->stall_s);
     }
     corun_close(c);
@@ -217,15 +233,16 @@ static uint64_t trunk_bytes(const struct settings *s, struct regime *g)
 
 static void print_rows(const struct row *rows, uint32_t count)
 {
-    printf("%-8s %9s %8s %8s %8s %8s %8s %15s %9s %9s\n", "regime", "pins MiB", "MB/token",
-           "s/token", "co-run", "reads", "compute", "token : co-run", "cpu s/GB", "faults");
+    printf("%-8s %9s %8s %8s %8s %8s %8s %15s %9s %7s %8s\n", "regime", "pins MiB", "MB/token",
+           "s/token", "co-run", "reads", "compute", "token : co-run", "cpu s/GB", "faults", "ahead MB");
     for (uint32_t i = 0; i < count; i++) {
         const struct row *r = &rows[i];
-        printf("%-8s %9.0f %8.0f %8.3f %8.3f %8.3f %8.3f %5.3f %4.2f-%4.2f %9.4f %9.1f\n",
+        printf("%-8s %9.0f %8.0f %8.3f %8.3f %8.3f %8.3f %5.3f %4.2f-%4.2f %9.4f %7.1f %8.1f\n",
                r->name, (double)r->pin_bytes / (double)MIB, (double)r->token_bytes / 1e6,
                figure_median(&r->token), figure_median(&r->corun), figure_median(&r->reads),
                figure_median(&r->compute), figure_median(&r->ratio), figure_least(&r->ratio),
-               figure_most(&r->ratio), r->io_cpu_s_per_gb, r->faults_per_token);
+               figure_most(&r->ratio), r->io_cpu_s_per_gb, r->faults_per_token,
+               r->ahead_bytes / 1e6);
     }
     printf("stalls of a token, ms, mean over workers:   trunk experts   embed    head   pages "
            "compute\n");
@@ -263,6 +280,7 @@ static void row_json(cJSON *list, const struct row *r)
     figure_json(o, "token_over_corun", &r->ratio);
     cJSON_AddNumberToObject(o, "io_cpu_s_per_gb", r->io_cpu_s_per_gb);
     cJSON_AddNumberToObject(o, "page_faults_per_token", r->faults_per_token);
+    cJSON_AddNumberToObject(o, "bytes_ahead_at_token_border", r->ahead_bytes);
     cJSON *stalls = cJSON_AddObjectToObject(o, "stall_s_per_token");
     for (int i = 0; i < STALL_CAUSES; i++) {
         cJSON_AddNumberToObject(stalls, causes[i], r->stall_s[i]);

@@ -447,17 +447,14 @@ void engine_stats(struct engine *e, struct engine_stats *out)
             .payload_bytes = atomic_load(&e->class_payload[i])};
     }
     /* The mean number of workers that were not sent to rest. */
-    double workers = e->passes_ns > 0 ? (double)e->active_ns / (double)e->passes_ns
-                                      : e->worker_count;
+    uint64_t passes_ns = atomic_load(&e->passes_ns);
+    double workers = passes_ns > 0 ? (double)e->active_ns / (double)passes_ns : e->worker_count;
+    uint64_t spent_ns[WORKER_DOINGS];
+    workers_spent(e, spent_ns);
     for (int cause = 0; cause < STALL_CAUSES; cause++) {
-        for (uint32_t i = 0; i < e->worker_count; i++) {
-            out->stall_ns[cause] += atomic_load(&e->workers[i].idle_ns[cause]);
-        }
-        out->stall_ns[cause] = (uint64_t)((double)out->stall_ns[cause] / workers);
+        out->stall_ns[cause] = (uint64_t)((double)spent_ns[cause] / workers);
     }
-    for (uint32_t i = 0; i < e->worker_count; i++) {
-        out->busy_ns += (uint64_t)((double)atomic_load(&e->workers[i].busy_ns) / workers);
-    }
+    out->busy_ns = (uint64_t)((double)spent_ns[WORKER_WORKS] / workers);
 }
 
 void engine_trace(const struct engine *e, struct engine_trace *out)

@@ -123,6 +123,8 @@ struct fetch {
     bool drain;                /* the sequence is over: issue nothing */
 };
 
+enum { WORKER_WORKS = STALL_CAUSES, WORKER_RESTS, WORKER_DOINGS };
+
 struct worker {
     struct engine *engine;
     uint32_t index;            /* rests while it is not below engine.active_workers */
@@ -130,8 +132,9 @@ struct worker {
     float *scratch;
     uint64_t held;             /* stepped mode: popped, not yet run */
     bool holds;
-    _Atomic uint64_t idle_ns[STALL_CAUSES], busy_ns;
-    uint64_t busy_since_ns;    /* its own */
+    /* Time inside passes by what was done with it: it waited for a cause, or one of these. */
+    _Atomic uint64_t spent_ns[WORKER_DOINGS], since_ns;
+    _Atomic uint32_t doing;    /* since since_ns */
     const uint64_t *allocated; /* the allocator's counter of this thread */
 };
 
@@ -184,8 +187,10 @@ struct engine {
     uint32_t worker_count;
     struct crew crew;              /* the caller's thread's */
     _Atomic uint32_t active_workers;
-    uint64_t pass_begun_ns, pass_begun_bytes;
-    uint64_t passes_ns, active_ns; /* of all passes; the same times the workers of each */
+    _Atomic uint64_t pass_begun_ns; /* 0 = none is running */
+    _Atomic uint64_t passes_ns;    /* of all passes that have ended */
+    uint64_t active_ns;            /* the same times the workers of each */
+    uint64_t pass_begun_bytes;
     pthread_t io_thread, pin_thread;
     bool io_started, pin_started;
     const uint64_t *io_allocated, *caller_allocated;
@@ -273,6 +278,7 @@ void expert_arrived(struct engine *e, uint32_t index);
 int workers_start(struct engine *e);
 void workers_stop(struct engine *e);
 void workers_notify(struct engine *e, uint32_t tasks);
+void workers_spent(const struct engine *e, uint64_t spent_ns[WORKER_DOINGS]); /* all together */
 void workers_activate(struct engine *e, uint32_t count); /* between passes */
 void engine_pump(struct engine *e);               /* stepped mode: one seeded step */
 const uint64_t *thread_allocated(void);

@@ -200,7 +200,7 @@ static void announce(struct engine *e, const struct engine_work *w)
 static void start_pass(struct engine *e, const struct engine_work *w)
 {
     workers_activate(e, crew_next(&e->crew, w->count));
-    e->pass_begun_ns = nondet_now_ns();
+    atomic_store(&e->pass_begun_ns, nondet_now_ns());
     e->pass_begun_bytes = bytes_so_far(e);
     memmove(e->token, w->token, w->count * sizeof *w->token);
     memmove(e->logits_of, w->logits_of, w->logits_count * sizeof *w->logits_of);
@@ -227,8 +227,9 @@ static void start_pass(struct engine *e, const struct engine_work *w)
 static void count_time(struct engine *e)
 {
     uint64_t took_ns = e->options.stepped ? rng_below(&e->rng, 1000000)
-                                          : nondet_now_ns() - e->pass_begun_ns;
-    e->passes_ns += took_ns;
+                                          : nondet_now_ns() - atomic_load(&e->pass_begun_ns);
+    atomic_fetch_add(&e->passes_ns, took_ns);
+    atomic_store(&e->pass_begun_ns, 0);
     e->active_ns += took_ns * atomic_load(&e->active_workers);
     crew_made(&e->crew, e->tokens, bytes_so_far(e) - e->pass_begun_bytes, took_ns);
 }

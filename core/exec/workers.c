@@ -4,6 +4,7 @@
  * pieces run one at a time in an order chosen by the seed. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/exec/exec_priv.h"
 
@@ -47,15 +48,56 @@ void workers_activate(struct engine *e, uint32_t count)
     }
 }
 
+/* Time inside passes, all together; it stands still between them. */
+static uint64_t pass_clock(const struct engine *e)
+{
+    uint64_t begun;
+    uint64_t done;
+    do {
+        begun = atomic_load(&e->pass_begun_ns);
+        done = atomic_load(&e->passes_ns);
+    } while (begun != atomic_load(&e->pass_begun_ns));
+    return begun != 0 ? done + (nondet_now_ns() - begun) : done;
+}
+
+static uint64_t stretch_ns(const struct worker *w, uint64_t now_ns)
+{
+    uint64_t since_ns = atomic_load(&w->since_ns);
+    return now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+/* Books the time since the last turn; from here on it is for `doing`. */
+static void turn_to(struct engine *e, struct worker *w, uint32_t doing)
+{
+    uint64_t now_ns = pass_clock(e);
+    atomic_fetch_add(&w->spent_ns[atomic_load(&w->doing)], stretch_ns(w, now_ns));
+    atomic_store(&w->since_ns, now_ns);
+    atomic_store(&w->doing, doing);
+}
+
+void workers_spent(const struct engine *e, uint64_t spent_ns[WORKER_DOINGS])
+{
+    uint64_t now_ns = pass_clock(e);
+    memset(spent_ns, 0, WORKER_DOINGS * sizeof *spent_ns);
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        const struct worker *w = &e->workers[i];
+        spent_ns[atomic_load(&w->doing)] += stretch_ns(w, now_ns);
+        for (int k = 0; k < WORKER_DOINGS; k++) {
+            spent_ns[k] += atomic_load(&w->spent_ns[k]);
+        }
+    }
+}
+
 static void rest(struct engine *e, struct worker *w)
 {
+    turn_to(e, w, WORKER_RESTS);
     uint32_t key = gate_enter(&e->rest_gate);
     if (rests(w) && !atomic_load(&e->stop)) {
         gate_wait(&e->rest_gate, key, UINT64_MAX);
     } else {
         gate_leave(&e->rest_gate);
     }
-    w->busy_since_ns = nondet_now_ns();
+    turn_to(e, w, WORKER_WORKS);
 }
 
 /* What the oldest unfinished step is waiting for. */
@@ -105,12 +147,10 @@ static bool spin_pop(struct engine *e, uint64_t *task)
     return false;
 }
 
-/* Sleeps until notified; idle time counts only while a pass is running. */
+/* Sleeps until notified. */
 static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found)
 {
-    uint64_t begun = nondet_now_ns();
-    enum stall_cause cause = stall_cause(e);
-    atomic_fetch_add(&w->busy_ns, begun - w->busy_since_ns);
+    turn_to(e, w, stall_cause(e));
     *found = spin_pop(e, task);
     if (!*found) {
         uint32_t key = gate_enter(&e->work_gate);
@@ -121,10 +161,7 @@ static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found
             gate_wait(&e->work_gate, key, IDLE_SLICE_NS);
         }
     }
-    w->busy_since_ns = nondet_now_ns();
-    if (!atomic_load(&e->pass_done)) {
-        atomic_fetch_add(&w->idle_ns[cause], w->busy_since_ns - begun);
-    }
+    turn_to(e, w, WORKER_WORKS);
 }
 
 static void *worker_main(void *argument)
@@ -133,7 +170,6 @@ static void *worker_main(void *argument)
     struct engine *e = w->engine;
     kernels_thread_init();
     w->allocated = thread_allocated();
-    w->busy_since_ns = nondet_now_ns();
     atomic_fetch_add(&e->threads_ready, 1);
     while (!atomic_load(&e->stop)) {
         uint64_t task;
@@ -169,6 +205,7 @@ int workers_start(struct engine *e)
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct worker *w = &e->workers[i];
         w->engine = e;
+        atomic_init(&w->doing, WORKER_WORKS);
         w->index = i;
         w->scratch = e->scratch_block + i * floats;
         if (!e->options.stepped && pthread_create(&w->thread, NULL, worker_main, w) != 0) {
