@@ -18,6 +18,8 @@ echo "== drive"
     "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
 echo "== pipeline"
 "$bench/pipeline_bench" $quick --json "$bench/pipeline.json" "$model"
+echo "== first token"
+"$bench/first_bench" $quick --json "$bench/first.json" "$model"
 echo "== chunks"
 "$bench/chunk_bench" $quick --json "$bench/chunk.json" "$model"
 echo "== tokens per pass"

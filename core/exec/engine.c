@@ -140,7 +140,7 @@ static int make_plan(const struct engine_options *o, const struct model *model,
         .index_bytes = model_resident_bytes(model),
         .cache_base_bytes = base,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
-        .reserve_bytes = RESERVE_BYTES + (worker_count(o) + 3) * RESERVE_THREAD_BYTES,
+        .reserve_bytes = RESERVE_BYTES + (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };
     if (o->context > c->context_max) {
@@ -262,10 +262,12 @@ static int open_memory(struct engine *e)
     return 0;
 }
 
+/* Slices in the order of the walk, each taken by one of the threads. */
 static void *pin_main(void *argument)
 {
     struct engine *e = argument;
-    for (uint32_t i = 0; i < slab_slice_count(e->slab) && !atomic_load(&e->stop); i++) {
+    for (uint32_t i; (i = atomic_fetch_add(&e->pin_next, 1)) < slab_slice_count(e->slab) &&
+                     !atomic_load(&e->stop);) {
         if (!slab_slice(e->slab, i)->pins) {
             continue;
         }
@@ -294,11 +296,12 @@ static int start_threads(struct engine *e)
     if (atomic_load(&e->error) != 0) {
         return err_set(atomic_load(&e->error), "%s", e->error_text);
     }
-    if (e->plan->pin_area_bytes > 0 && pthread_create(&e->pin_thread, NULL, pin_main, e) == 0) {
-        e->pin_started = true;
-    } else if (e->plan->pin_area_bytes > 0) {
-        return err_set(ERR_MEMORY, "the system refused the pin thread; raise the limit of "
-                       "processes (ulimit -u)");
+    while (e->plan->pin_area_bytes > 0 && e->pin_threads < PIN_THREADS) {
+        if (pthread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e) != 0) {
+            return err_set(ERR_MEMORY, "the system refused a pin thread; raise the limit of "
+                           "processes (ulimit -u)");
+        }
+        e->pin_threads++;
     }
     return 0;
 }
@@ -369,8 +372,8 @@ int engine_open(struct engine **out, const char *dir, const struct engine_option
 static void stop_threads(struct engine *e)
 {
     workers_stop(e);
-    if (e->pin_started) {
-        pthread_join(e->pin_thread, NULL);
+    for (uint32_t i = 0; i < e->pin_threads; i++) {
+        pthread_join(e->pin_thread[i], NULL);
     }
     if (e->io_started) {
         pthread_mutex_lock(&e->error_lock);

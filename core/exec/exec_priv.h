@@ -7,7 +7,7 @@
  *   caller's thread  starts and ends passes; resets steps between them
  *   I/O thread       struct fetch, the slab's ring and slots, the cache; tile->data, arrivals
  *   workers          activations; finish tiles, experts and steps
- *   pin thread       makes pin slices present, nothing else
+ *   pin threads      make pin slices present, nothing else
  *
  * A task becomes ready when its counter `pending` reaches zero: one count for its data (none for
  * data already in place), one for its step's inputs. Whoever counts it down to zero pushes it.
@@ -125,6 +125,9 @@ struct fetch {
 
 enum { WORKER_WORKS = STALL_CAUSES, WORKER_RESTS, WORKER_DOINGS };
 
+/* One alone makes pages more slowly than a drive reads. */
+#define PIN_THREADS 2U
+
 struct worker {
     struct engine *engine;
     uint32_t index;            /* rests while it is not below engine.active_workers */
@@ -191,8 +194,10 @@ struct engine {
     _Atomic uint64_t passes_ns;    /* of all passes that have ended */
     uint64_t active_ns;            /* the same times the workers of each */
     uint64_t pass_begun_bytes;
-    pthread_t io_thread, pin_thread;
-    bool io_started, pin_started;
+    pthread_t io_thread, pin_thread[PIN_THREADS];
+    bool io_started;
+    uint32_t pin_threads;          /* started */
+    _Atomic uint32_t pin_next;     /* slice to be made present next */
     const uint64_t *io_allocated, *caller_allocated;
 
     /* the pass */
