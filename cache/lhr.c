@@ -3,7 +3,7 @@
  * asked for when its layer is visited next, times what the run has shown that guess to be worth
  * (see scored.h for the rest):
  *
- *     value = 0.4 (fast 0.25^age + 0.08 slow 0.98^age) * class[age][rank] * layer[l]
+ *     value = 0.4 (fast 0.25^age + 0.08 slow 0.97^age) * class[age][rank] * layer[l]
  *     worth = value * (layers / distance)^(1/8)
  *
  * age is counted in visits since the latest use, rank is that of the latest use. class and layer
@@ -26,7 +26,7 @@
 #include <string.h>
 
 #define FAST_DECAY 0.25
-#define SLOW_DECAY 0.98
+#define SLOW_DECAY 0.97
 #define SLOW_WEIGHT 0.08
 #define RANK_SLOPE 0.5   /* the last rank weighs 1 - slope */
 #define CHANCE 0.4       /* of a sum of 1; only where learning starts */

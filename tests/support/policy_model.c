@@ -197,7 +197,7 @@ void policy_model_close(struct policy_model *model)
 
 static double sum_at(const struct policy_model *model, uint32_t key, double age, bool lhr)
 {
-    return lhr ? model->fast[key] * pow(0.25, age) + 0.08 * model->slow[key] * pow(0.98, age)
+    return lhr ? model->fast[key] * pow(0.25, age) + 0.08 * model->slow[key] * pow(0.97, age)
                : model->fast[key] * pow(0.3, age) + 0.06 * model->slow[key] * pow(0.97, age);
 }
 
@@ -323,7 +323,7 @@ static void note_use(struct policy_model *model, uint32_t layer, uint32_t key, u
     double age = model->visits[layer] - model->visit[key];
     double weight = k == 1 ? 1 : 1 - 0.5 * rank / (k - 1);
     model->fast[key] = (float)(model->fast[key] * pow(lhr ? 0.25 : 0.3, age) + weight);
-    model->slow[key] = (float)(model->slow[key] * pow(lhr ? 0.98 : 0.97, age) + weight);
+    model->slow[key] = (float)(model->slow[key] * pow(0.97, age) + weight);
     model->visit[key] = model->visits[layer];
     model->rank[key] = k > 16 ? rank * 16 / k : rank;
     model->count[key]++;
