@@ -11,6 +11,7 @@
 
 #include "bench/measure.h"
 #include "core/base/err.h"
+#include "core/base/memory.h"
 #include "core/base/nondet.h"
 #include "core/exec/generate.h"
 
@@ -28,7 +29,7 @@ static struct engine_options options_for(uint64_t ram_bytes, uint64_t pin_bytes)
         .ram_bytes = ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "none",
         .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
         .pin_bytes = pin_bytes, .pin_percent = -1, .expert_slots = 0, .tile_bytes = PLAN_AUTO,
-        .prompt_tokens = 1};
+        .prompt_tokens = 1, .threads = memory_processors()};
 }
 
 /* Seconds of the first token and of a later one. */

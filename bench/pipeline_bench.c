@@ -128,7 +128,7 @@ static struct engine_options options_for(const struct regime *g)
         .ram_bytes = g->ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "lru",
         .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
         .pin_bytes = g->pin_bytes, .pin_percent = -1, .expert_slots = g->slots,
-        .tile_bytes = PLAN_AUTO, .prompt_tokens = 1};
+        .tile_bytes = PLAN_AUTO, .prompt_tokens = 1, .threads = memory_processors()};
 }
 
 static double run_corun(struct corun *c, enum corun_half what, uint32_t tokens, uint64_t *bytes)
