@@ -40,6 +40,7 @@ struct row {
     const char *name;
     struct figure token, corun, reads, compute, ratio;
     double stall_s[STALL_CAUSES]; /* per token, last repeat */
+    double busy_s;
     double io_cpu_s_per_gb, faults_per_token, ahead_bytes;
     uint64_t token_bytes, corun_bytes, pin_bytes, ram_bytes, slots;
     uint32_t threads;
@@ -53,7 +54,7 @@ struct sequence {
     uint64_t at_ns[TOKENS_MAX + 2];
     struct rusage usage[TOKENS_MAX + 2];
     double token_s;
-    double stall_s[STALL_CAUSES];
+    double stall_s[STALL_CAUSES], busy_s;
     double io_cpu_s, io_bytes, faults;
     uint64_t token_bytes;
 };
@@ -116,6 +117,7 @@ static struct sequence streamed(struct engine *e, uint32_t tokens)
     s.io_cpu_s = (double)(after.io_cpu_ns - before.io_cpu_ns) / 1e9;
     s.faults = (double)(s.usage[tokens].ru_minflt - s.usage[1].ru_minflt +
                         s.usage[tokens].ru_majflt - s.usage[1].ru_majflt) / (tokens - 1);
+    s.busy_s = (double)(after.busy_ns - before.busy_ns) / 1e9 / (tokens + 2);
     for (int i = 0; i < STALL_CAUSES; i++) {
         s.stall_s[i] = (double)(after.stall_ns[i] - before.stall_ns[i]) / 1e9 / (tokens + 2);
     }
@@ -175,6 +177,7 @@ static void measure(const struct settings *s, const struct regime *g, struct row
         row->io_cpu_s_per_gb = q.io_cpu_s / (q.io_bytes / 1e9);
         row->faults_per_token = q.faults;
         row->ahead_bytes = q.ahead_bytes;
+        row->busy_s = q.busy_s;
         memcpy(row->stall_s, q.stall_s, sizeof row->stall_s);
     }
     corun_close(c);
@@ -234,7 +237,8 @@ static uint64_t trunk_bytes(const struct settings *s, struct regime *g)
 static void print_rows(const struct row *rows, uint32_t count)
 {
     printf("%-8s %9s %8s %8s %8s %8s %8s %15s %9s %7s %8s\n", "regime", "pins MiB", "MB/token",
-           "s/token", "co-run", "reads", "compute", "token : co-run", "cpu s/GB", "faults", "ahead MB");
+           "s/token", "co-run", "reads", "compute", "token : co-run", "cpu s/GB", "faults",
+           "ahead MB");
     for (uint32_t i = 0; i < count; i++) {
         const struct row *r = &rows[i];
         printf("%-8s %9.0f %8.0f %8.3f %8.3f %8.3f %8.3f %5.3f %4.2f-%4.2f %9.4f %7.1f %8.1f\n",
@@ -244,14 +248,14 @@ static void print_rows(const struct row *rows, uint32_t count)
                figure_most(&r->ratio), r->io_cpu_s_per_gb, r->faults_per_token,
                r->ahead_bytes / 1e6);
     }
-    printf("stalls of a token, ms, mean over workers:   trunk experts   embed    head   pages "
-           "compute\n");
+    printf("ms of a token, mean over workers; waiting for:   trunk experts   embed    head   pages "
+           "compute  working\n");
     for (uint32_t i = 0; i < count; i++) {
-        printf("%-40s", rows[i].name);
+        printf("%-45s", rows[i].name);
         for (int k = 0; k < STALL_CAUSES; k++) {
             printf(" %7.1f", 1e3 * rows[i].stall_s[k]);
         }
-        printf("\n");
+        printf(" %8.1f\n", 1e3 * rows[i].busy_s);
     }
     for (uint32_t i = 0; i < count; i++) {
         if (figure_median(&rows[i].ratio) > TOLERANCE) {
@@ -281,6 +285,7 @@ static void row_json(cJSON *list, const struct row *r)
     cJSON_AddNumberToObject(o, "io_cpu_s_per_gb", r->io_cpu_s_per_gb);
     cJSON_AddNumberToObject(o, "page_faults_per_token", r->faults_per_token);
     cJSON_AddNumberToObject(o, "bytes_ahead_at_token_border", r->ahead_bytes);
+    cJSON_AddNumberToObject(o, "busy_s_per_token", r->busy_s);
     cJSON *stalls = cJSON_AddObjectToObject(o, "stall_s_per_token");
     for (int i = 0; i < STALL_CAUSES; i++) {
         cJSON_AddNumberToObject(stalls, causes[i], r->stall_s[i]);

@@ -79,6 +79,7 @@ END_TEST
 
 /* ---- page faults ---- */
 
+#ifndef K3RING_SANITIZED
 static long faults(void)
 {
     struct rusage usage;
@@ -105,6 +106,7 @@ static long steady_faults(struct engine *e)
     ck_assert_int_eq(engine_end(e), 0);
     return after - before;
 }
+#endif
 
 START_TEST(later_tokens_fault_no_page_in)
 {
