@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pins spread over the walk against pins at its front, at equal RAM: both read the same bytes per
  * token, so what differs is how well the drive and the cores share the time. Runs alternate, and
- * each pair gives one ratio.
+ * each pair gives one ratio. Before that, what the two plans come to on paper: a drive and cores of
+ * given rates, each taking the walk's tiles in order, and the plan's ring between them; the trunk
+ * alone, without experts.
  *
- *   pin_bench MODEL [--quick] [--json FILE]
+ *   pin_bench MODEL [--quick] [--paper] [--json FILE]     --paper: headers are read, nothing else
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +33,7 @@ struct row {
 };
 
 static uint32_t tokens = 6;
-static int pairs = 5;
+static int pairs = 7;
 
 static void die(const char *what)
 {
@@ -74,14 +76,19 @@ static void sequence(struct engine *e, uint32_t gen, struct generate_result *out
     }
 }
 
-static void run(const char *dir, const struct budget *b, enum plan_pin_order order, int pair,
-                struct row *row)
+static struct engine_options options_for(uint64_t ram_bytes, enum plan_pin_order order)
 {
-    struct engine_options o = {
-        .ram_bytes = b->ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "arc",
+    return (struct engine_options){
+        .ram_bytes = ram_bytes, .io_depth = 8, .io_size_bytes = 4 * MIB, .policy = "arc",
         .isa = ISA_AUTO, .io = IO_URING, .context = 64, .chunk = PLAN_AUTO,
         .pin_bytes = PLAN_AUTO, .pin_percent = -1, .pin_order = order, .expert_slots = 0,
         .tile_bytes = PLAN_AUTO, .prompt_tokens = 4};
+}
+
+static void run(const char *dir, const struct budget *b, enum plan_pin_order order, int pair,
+                struct row *row)
+{
+    struct engine_options o = options_for(b->ram_bytes, order);
     struct engine *e;
     uint32_t ids[32];
     struct generate_result out = {.ids = ids};
@@ -110,6 +117,75 @@ static void measure(const char *dir, const struct budget *b, struct row *row)
             exit(1);
         }
     }
+}
+
+/* Streamed tiles whose memory is still taken: what they hold, and when it comes back. */
+struct held {
+    uint64_t bytes;
+    double until;
+};
+
+/* Seconds per token when drive and cores move the given GB/s and rest only for each other. */
+static double on_paper(const struct plan *plan, double drive_gbps, double compute_gbps)
+{
+    struct held *ring = calloc(3ULL * plan->tile_count, sizeof *ring);
+    uint32_t first = 0;
+    uint32_t end = 0;
+    uint64_t used = 0;
+    double drive = 0;   /* when it is free */
+    double cores = 0;
+    double begun = 0;   /* of the last pass */
+    for (uint32_t at = 0; ring != NULL && at < 3 * plan->tile_count; at++) {
+        const struct plan_tile *tile = &plan->tiles[at % plan->tile_count];
+        begun = at == 2 * plan->tile_count ? cores : begun;
+        if (!tile->pinned) {
+            while (used + tile->window_bytes > plan->ring_bytes) {
+                drive = ring[first].until > drive ? ring[first].until : drive;
+                used -= ring[first++].bytes;
+            }
+            drive += (double)tile->window_bytes / 1e9 / drive_gbps;
+            cores = drive > cores ? drive : cores;
+        }
+        cores += (double)tile->payload_bytes / 1e9 / compute_gbps;
+        if (!tile->pinned) {
+            ring[end++] = (struct held){tile->window_bytes, cores};
+            used += tile->window_bytes;
+        }
+    }
+    free(ring);
+    return cores - begun;
+}
+
+static void print_paper(const char *dir)
+{
+    static const uint64_t percent[] = {10, 25, 50, 75, 90};
+    static const double rates[][2] = {{3, 12}, {7, 14}, {12, 12}, {14, 7}};
+    printf("on paper: prefix : spread, trunk alone\n%-18s", "pinned");
+    for (size_t k = 0; k < countof(rates); k++) {
+        printf("  drive %2.0f cores %2.0f", rates[k][0], rates[k][1]);
+    }
+    for (size_t i = 0; i < countof(percent); i++) {
+        struct plan *plan[ORDERS];
+        struct model *model[ORDERS];
+        for (int order = 0; order < ORDERS; order++) {
+            struct engine_options o = options_for(4096 * GIB, (enum plan_pin_order)order);
+            o.pin_percent = (double)percent[i];
+            if (engine_plan(dir, &o, &model[order], &plan[order]) < 0) {
+                die("plan");
+            }
+        }
+        printf("\n%17llu%%", (unsigned long long)percent[i]);
+        for (size_t k = 0; k < countof(rates); k++) {
+            printf("  %17.3f", on_paper(plan[PIN_PREFIX], rates[k][0], rates[k][1]) /
+                                   on_paper(plan[PIN_SPREAD], rates[k][0], rates[k][1]));
+        }
+        for (int order = 0; order < ORDERS; order++) {
+            plan_free(plan[order]);
+            model_close(model[order]);
+        }
+    }
+    printf("\n\n");
+    fflush(stdout);
 }
 
 static int prefix_wins(const struct row *row)
@@ -155,11 +231,14 @@ int main(int argc, char **argv)
 {
     const char *dir = NULL;
     const char *json = NULL;
+    bool paper = false;
     static struct row rows[countof(budgets)];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            pairs = 3;
-            tokens = 4;
+            pairs = 5;
+            tokens = 3;
+        } else if (strcmp(argv[i], "--paper") == 0) {
+            paper = true;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else {
@@ -167,8 +246,12 @@ int main(int argc, char **argv)
         }
     }
     if (dir == NULL) {
-        fprintf(stderr, "usage: pin_bench MODEL [--quick] [--json FILE]\n");
+        fprintf(stderr, "usage: pin_bench MODEL [--quick] [--paper] [--json FILE]\n");
         return 2;
+    }
+    print_paper(dir);
+    if (paper) {
+        return 0;
     }
     printf("%-6s %11s %14s %10s %10s %16s %12s\n", "ram", "pinned MB", "MB per token", "spread s",
            "prefix s", "prefix : spread", "prefix wins");

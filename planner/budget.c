@@ -121,7 +121,7 @@ static uint64_t requests_in_flight(const struct plan *plan)
     return (uint64_t)plan->request.io_depth * max_u64(plan->request.devices, 1);
 }
 
-/* What the ring would like: three windows of requests in flight, never less than two tiles. */
+/* What the ring would like: some windows of requests in flight, never less than two tiles. */
 static uint64_t ring_wanted(const struct plan *plan, uint64_t windows)
 {
     uint64_t flight = requests_in_flight(plan) * plan->request.io_size_bytes;
@@ -134,7 +134,8 @@ static uint64_t ring_wanted(const struct plan *plan, uint64_t windows)
 static void share_ring(struct plan *plan, uint64_t room, uint64_t streamed)
 {
     uint32_t slots = plan->slot_bytes > 0 ? PLAN_WORKING_SLOTS : 0;
-    uint64_t want = min_u64(ring_wanted(plan, 3), streamed);
+    uint64_t want = max_u64(ring_wanted(plan, 3), align_up(plan->request.ahead_bytes, PAGE_BYTES));
+    want = min_u64(want, streamed);
     uint64_t modest = min_u64(ring_wanted(plan, 1), want);
     uint64_t least = min_u64(plan->tile_window_max, want);
     while (slots > 2 && slots * plan->slot_bytes + want > room) {

@@ -71,6 +71,7 @@ struct plan_request {
     uint64_t io_size_bytes;    /* largest request, multiple of PAGE_BYTES */
     uint32_t io_depth;         /* on each device */
     uint32_t devices;          /* the model's files lie on; 0 counts as 1 */
+    uint64_t ahead_bytes;      /* the ring's wish even where less is in flight; 0 = none */
     uint32_t workers;
     uint64_t tile_bytes;       /* or PLAN_AUTO */
     uint64_t pin_bytes;        /* or PLAN_AUTO, PLAN_ALL */

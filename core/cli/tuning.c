@@ -16,6 +16,9 @@
 #define SIZE_TRIED_MIN (512 * KIB)
 #define RAM_SHARE 8U          /* the measurement takes at most this part of --ram */
 #define FLIGHT_LEAST MIB
+/* The ring of the defaults: a drive that needs little in flight is no reason to read less far ahead
+ * of a step that computes. */
+#define AHEAD_BYTES (3 * ENGINE_IO_DEPTH * ENGINE_IO_SIZE)
 #define TILE_DEFAULT (4 * MIB)
 
 static bool depth_auto(const struct engine_cli *cli)
@@ -169,6 +172,7 @@ static void put_in_force(const struct engine_cli *cli, const struct tuning_entry
         t->gbps = (double)entry->bytes_per_s / 1e9;
         t->best_gbps = (double)entry->best_bytes_per_s / 1e9;
         t->date_s = (int64_t)entry->date_s;
+        o->ahead_bytes = AHEAD_BYTES;
         o->io_depth = depth_auto(cli) ? (uint32_t)entry->io_depth : o->io_depth;
         o->io_size_bytes = size_auto(cli) ? entry->io_size_bytes : o->io_size_bytes;
         o->tile_bytes = tile_auto(cli) ? max_u64(entry->io_size_bytes, TILE_MIN) : o->tile_bytes;

@@ -25,6 +25,7 @@ struct engine_options {
     uint64_t ram_bytes;       /* ceiling of VmHWM, or ENGINE_RAM_AUTO */
     uint32_t io_depth;
     uint64_t io_size_bytes;
+    uint64_t ahead_bytes;     /* wish for tiles read ahead, beside what is in flight; 0 = none */
     const char *policy;       /* name in policy_table */
     const char *heat_path;    /* what the policy learned before, if the file exists; or NULL */
     uint32_t threads;         /* workers; 0 = one per processor, fewer when that proves faster */

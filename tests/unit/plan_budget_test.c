@@ -129,6 +129,7 @@ static struct plan_request random_request(struct rng *rng, bool full)
     r.chunk = rng_below(rng, 2) == 0 ? PLAN_AUTO : 1 + rng_below(rng, 600);
     r.context = r.prompt_tokens + (uint32_t)rng_below(rng, 100000);
     r.pin_slice_bytes = rng_below(rng, 4) == 0 ? 20 * MIB : 256 * MIB;
+    r.ahead_bytes = rng_below(rng, 2) * rng_below(rng, 200 * MIB);
     r.pin_order = rng_below(rng, 2) == 0 ? PIN_SPREAD : PIN_PREFIX;
     switch (rng_below(rng, 5)) {
     case 0:
@@ -239,6 +240,30 @@ START_TEST(at_its_floor_a_plan_has_one_ring_tile_and_one_working_slot)
     ck_assert_uint_eq(plan->chunk, 1);
     ck_assert_uint_eq(plan->pin_area_bytes, 0);
     ck_assert_uint_eq(plan->account.total, plan->floor_bytes);
+    plan_free(plan);
+}
+END_TEST
+
+START_TEST(a_ring_may_reach_further_than_what_is_in_flight)
+{
+    struct plan_request r = paper_request(1 * GIB);
+    r.io_depth = 2;
+    r.io_size_bytes = 1 * MIB;
+    struct plan *plan = build(k3, &r);
+    uint64_t floor_bytes = plan->floor_bytes;
+    ck_assert_uint_lt(plan->ring_bytes, 16 * MIB);
+    plan_free(plan);
+    r.ahead_bytes = 96 * MIB;
+    plan = build(k3, &r);
+    ck_assert_uint_eq(plan->ring_bytes, 96 * MIB);
+    ck_assert_uint_eq(plan->io_size_bytes, 1 * MIB);
+    ck_assert_uint_eq(plan->floor_bytes, floor_bytes);
+    expect_account(plan);
+    expect_ring(plan);
+    plan_free(plan);
+    r.ram_bytes = floor_bytes;
+    plan = build(k3, &r);
+    ck_assert_uint_eq(plan->ring_bytes, plan->tile_window_max);
     plan_free(plan);
 }
 END_TEST
@@ -449,6 +474,7 @@ static Suite *budget_suite(void)
     tcase_add_test(figures, the_floor_of_the_real_geometry_is_near_0_58_gib);
     tcase_add_test(figures, the_real_geometry_runs_in_one_gib);
     tcase_add_test(figures, at_its_floor_a_plan_has_one_ring_tile_and_one_working_slot);
+    tcase_add_test(figures, a_ring_may_reach_further_than_what_is_in_flight);
     tcase_add_test(figures, with_auto_the_cache_waits_for_the_whole_trunk);
     tcase_add_loop_test(figures, pins_are_spread_evenly_over_the_walk, 0, 3);
     tcase_add_loop_test(figures, prefix_pins_are_the_first_tiles_of_the_walk_at_equal_ram, 0, 3);
