@@ -76,7 +76,8 @@ struct tune_places {
     uint64_t window_bytes;
 };
 
-/* Looks for windows of window_bytes (multiple of PAGE_BYTES). None is not an error: count 0.
+/* Looks for windows of window_bytes (multiple of PAGE_BYTES) on the device of the first file that
+ * is read directly: depth and size are per device. None is not an error: count 0.
  * ERR_MEMORY. Free window. */
 int tune_find_places(const struct io_files *files, uint64_t window_bytes, uint64_t seed,
                      struct tune_places *out);

@@ -21,11 +21,23 @@ static bool holds_data(int fd, uint64_t offset, uint64_t size)
     return hole < 0 || (uint64_t)hole >= offset + size;
 }
 
-/* The window of a number counted over all direct files. */
+/* Depth and size are per device, so one is measured: that of the first file read directly. */
+static uint64_t windows_of(const struct io_files *files, uint32_t file, uint64_t size)
+{
+    uint32_t first = 0;
+    while (first < file && !files->file[first].direct) {
+        first++;
+    }
+    const struct io_file *f = &files->file[file];
+    bool counts = f->direct && f->device == files->file[first].device;
+    return counts ? f->size_bytes / size : 0;
+}
+
+/* The window of a number counted over all files that are measured. */
 static struct extent window_at(const struct io_files *files, uint64_t number, uint64_t size)
 {
     for (uint32_t i = 0; i < files->count; i++) {
-        uint64_t whole = files->file[i].direct ? files->file[i].size_bytes / size : 0;
+        uint64_t whole = windows_of(files, i, size);
         if (number < whole) {
             return (struct extent){.file = i, .offset_bytes = number * size, .size_bytes = size};
         }
@@ -39,7 +51,7 @@ static uint64_t count_windows(const struct io_files *files, uint64_t size)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < files->count; i++) {
-        count += files->file[i].direct ? files->file[i].size_bytes / size : 0;
+        count += windows_of(files, i, size);
     }
     return count;
 }

@@ -250,6 +250,28 @@ START_TEST(places_hold_data_and_come_once)
 }
 END_TEST
 
+START_TEST(of_several_devices_the_first_one_is_measured)
+{
+    struct io_files files;
+    struct tune_places places;
+    char path[TINY_PATH_BYTES];
+    tiny_path(&folder, "data", path);
+    const char *paths[] = {path, path, path};
+    ck_assert_int_eq(io_files_open(&files, paths, NULL, countof(paths)), 0);
+    if (!no_drive(&files)) {
+        files.file[0].direct = false; /* reads of it say nothing */
+        files.file[2].device = files.file[1].device + 1;
+        ck_assert_int_eq(tune_find_places(&files, MIB, 3, &places), 0);
+        ck_assert_uint_eq(places.count, DATA_BYTES / MIB);
+        for (uint32_t i = 0; i < places.count; i++) {
+            ck_assert_uint_eq(places.window[i].file, 1);
+        }
+        free(places.window);
+    }
+    io_files_close(&files);
+}
+END_TEST
+
 START_TEST(a_drive_is_measured_within_the_settings_given)
 {
     static const enum io_engine engines[] = {IO_PREAD, IO_URING};
@@ -374,6 +396,7 @@ int main(void)
     tcase_set_timeout(reads, 120);
     tcase_add_unchecked_fixture(reads, setup, teardown);
     tcase_add_test(reads, places_hold_data_and_come_once);
+    tcase_add_test(reads, of_several_devices_the_first_one_is_measured);
     tcase_add_loop_test(reads, a_drive_is_measured_within_the_settings_given, 0, 2);
     tcase_add_test(reads, holes_and_simulations_are_no_drive);
     tcase_add_test(reads, files_in_memory_are_no_drive);
