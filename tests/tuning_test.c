@@ -72,7 +72,7 @@ static bool measured(void)
 {
     forget();
     for (int i = 0; i < 5 && !remembered(); i++) {
-        k3ring(RUN "--gen 4 " AUTO, large.dir);
+        k3ring(RUN "--gen 4 " SOME, large.dir);
         expect(0, "tile");
         ck_assert_str_eq(process.out, FOUR_IDS);
         if (says("no drive was measured")) {
@@ -119,7 +119,7 @@ START_TEST(a_measurement_is_remembered_and_used_again)
     cJSON *root = json_parse(text, strlen(text), "tuning", false);
     ck_assert_ptr_nonnull(root);
     const cJSON *entry = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "entries"), 0);
-    k3ring(RUN "--gen 4 --json - " AUTO, large.dir);
+    k3ring(RUN "--gen 4 --json - " SOME, large.dir);
     expect(0, "remembered from 20");
     cJSON *report = json_parse(process.out, strlen(process.out), "report", false);
     ck_assert_ptr_nonnull(report);
@@ -136,11 +136,11 @@ START_TEST(a_measurement_is_remembered_and_used_again)
     ck_assert_str_eq(text, again); /* not written once more */
     free(again);
     free(text);
-    k3ring("plan %s --ram 64M " AUTO, large.dir);
+    k3ring("plan %s --ram 64M " SOME, large.dir);
     expect(0, NULL);
     ck_assert_ptr_nonnull(strstr(process.out, "TUNED "));
     ck_assert_ptr_nonnull(strstr(process.out, "remembered from 20"));
-    k3ring("plan %s --ram 64M --remeasure " AUTO, large.dir);
+    k3ring("plan %s --ram 64M --remeasure " SOME, large.dir);
     ck_assert_ptr_nonnull(strstr(process.out, "measured in "));
 }
 END_TEST
@@ -154,10 +154,10 @@ START_TEST(another_question_is_another_measurement)
     expect(0, "io 3 x ");
     ck_assert_str_eq(process.out, FOUR_IDS);
     ck_assert(says("measured in "));
-    k3ring(RUN "--gen 4 --io pread " AUTO, large.dir);
+    k3ring(RUN "--gen 4 --io pread " SOME, large.dir);
     expect(0, "measured in ");
     ck_assert_str_eq(process.out, FOUR_IDS);
-    k3ring(RUN "--gen 4 " AUTO, large.dir);
+    k3ring(RUN "--gen 4 " SOME, large.dir);
     expect(0, "remembered from 20"); /* the first one is still known */
 }
 END_TEST
@@ -182,10 +182,12 @@ START_TEST(a_damaged_or_foreign_file_is_ignored_with_a_note)
     expect(0, "ignored, the drive is measured anew");
     ck_assert(says("tuning.json: "));
     ck_assert_str_eq(process.out, FOUR_IDS);
-    put(damaged[_i]);
-    k3ring(RUN "--gen 4 --quiet " SOME, large.dir);
-    expect(0, NULL);
-    ck_assert_str_eq(process.err, "");
+    if (_i == 0) {
+        put(damaged[_i]);
+        k3ring(RUN "--gen 4 --quiet " SOME, large.dir);
+        expect(0, NULL);
+        ck_assert_str_eq(process.err, "");
+    }
     forget();
 }
 END_TEST
@@ -210,7 +212,7 @@ START_TEST(without_a_folder_for_caches_nothing_is_remembered)
 {
     setenv("XDG_CACHE_HOME", "relative/path", 1);
     unsetenv("HOME");
-    k3ring(RUN "--gen 4 " SOME, large.dir);
+    k3ring(RUN "--gen 4 " AUTO, large.dir);
     expect(0, NULL);
     ck_assert_str_eq(process.out, FOUR_IDS);
     ck_assert(says("nor HOME names a folder") || says("speed varies") || says("no drive"));
