@@ -115,8 +115,8 @@ static struct sequence streamed(struct engine *e, uint32_t tokens)
     s.ahead_bytes /= tokens + 1; /* behind the last token there is none to read for */
     s.io_bytes = (double)(after.io.bytes - before.io.bytes);
     s.io_cpu_s = (double)(after.io_cpu_ns - before.io_cpu_ns) / 1e9;
-    s.faults = (double)(s.usage[tokens].ru_minflt - s.usage[1].ru_minflt +
-                        s.usage[tokens].ru_majflt - s.usage[1].ru_majflt) / (tokens - 1);
+    s.faults = (double)(s.usage[tokens + 1].ru_minflt - s.usage[1].ru_minflt +
+                        s.usage[tokens + 1].ru_majflt - s.usage[1].ru_majflt) / tokens;
     s.busy_s = (double)(after.busy_ns - before.busy_ns) / 1e9 / (tokens + 2);
     for (int i = 0; i < STALL_CAUSES; i++) {
         s.stall_s[i] = (double)(after.stall_ns[i] - before.stall_ns[i]) / 1e9 / (tokens + 2);
@@ -335,8 +335,8 @@ int main(int argc, char **argv)
     struct row rows[3];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            s.tokens = 2;
-            s.repeats = 3;
+            s.tokens = 1;
+            s.repeats = 2;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {

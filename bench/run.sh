@@ -13,6 +13,8 @@ echo "== kernels"
 "$bench/kernel_bench" $quick
 echo "== cache policies"
 "$bench/policy_bench" $quick --json "$bench/policy.json"
+echo "== tasks"
+"$bench/task_bench" $quick --json "$bench/task.json"
 echo "== drive"
 "$bench/io_bench" $quick --json "$bench/io.json" \
     "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
