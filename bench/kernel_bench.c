@@ -1,304 +1,403 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Speed of every kernel on one core, per instruction set, beside the speed of a plain read loop
- * over the same memory. Weights stream through a buffer far larger than the caches, as they do
- * in a run; vectors are small and stay in them.
- *   kernel_bench [--quick]    512 MiB and 5 repeats, or 64 MiB and 3; medians are printed */
+/* Speed of every kernel, per instruction set, beside what bounds it: a read loop over the same
+ * memory, and a loop of fused steps in registers. Weights stream through buffers far larger than
+ * the caches, as they do in a run; vectors are small and stay in them. Time is what the thread had
+ * of a core, so other programs disturb little, and all cases of a repeat run one after the other,
+ * so a slow moment of the machine spoils a repeat and not a ratio.
+ *
+ *   kernel_bench [--quick] [--json FILE]     5 repeats or 3, medians; 512 MiB of weights */
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "core/base/base.h"
+#include "bench/kernel_cases.h"
+#include "bench/measure.h"
 #include "core/base/nondet.h"
-#include "kernels/kernels.h"
 
-#define VECTOR 65536u     /* floats of the small operands */
-#define TOKENS_MAX 8u
-#define REPEATS_MAX 5u
-#define SOURCES 9u
-#define HEAD 128u
+#define THREADS 2u
 
-struct bench {
-    const struct kernels *k;
-    unsigned char *data; /* size_bytes of random weights */
-    size_t size_bytes;   /* what one run may stream */
-    float *x, *y;        /* VECTOR * TOKENS_MAX floats each */
-    uint64_t elements, bytes; /* what the last run did */
+/* ---- measuring ---- */
+
+struct results {
+    const char *name;                /* of the table; NULL when this CPU has none */
+    struct figure speed[CASE_COUNT]; /* elements per ns, one core */
+    struct figure bytes[CASE_COUNT]; /* bytes per ns */
+    struct figure fma;
 };
 
-struct bench_case {
-    const char *name;
-    void (*run)(struct bench *b, uint32_t cols, uint32_t tokens);
-    uint32_t cols, tokens;
+static double read_speed(const struct bench *b, volatile uint64_t *sink)
+{
+    uint64_t begin_ns = nondet_thread_cpu_ns();
+    *sink = read_quarters(b->data + b->begin, b->end - b->begin);
+    return (double)(b->end - b->begin) / (double)(nondet_thread_cpu_ns() - begin_ns);
+}
+
+/* A case reads less the more it computes per byte. */
+static void run_case(struct bench *b, const struct bench_case *c, bool scalar)
+{
+    uint64_t end = b->end;
+    uint64_t share = c->weights ? c->tokens : 1;
+    b->end = align_up(DATA_BYTES / share / (scalar ? 32 : 1), TILE_BYTES) + 2 * TILE_BYTES;
+    b->end = b->end < end ? b->end : end;
+    b->elements = b->bytes = 0;
+    c->run(b, c->cols, c->tokens);
+    b->end = end;
+}
+
+static void repeat_isa(struct bench *b, struct results *r, enum isa isa)
+{
+    b->k = kernels_select(isa);
+    r->name = b->k->name;
+    figure_add(&r->fma, fma_peak(isa));
+    for (uint32_t i = 0; i < CASE_COUNT; i++) {
+        if (isa == ISA_SCALAR && CASES[i].tokens == TOKENS_MAX) {
+            continue; /* minutes */
+        }
+        uint64_t begin_ns = nondet_thread_cpu_ns();
+        run_case(b, &CASES[i], isa == ISA_SCALAR);
+        double used_ns = (double)(nondet_thread_cpu_ns() - begin_ns);
+        figure_add(&r->speed[i], (double)b->elements / used_ns);
+        figure_add(&r->bytes[i], (double)b->bytes / used_ns);
+    }
+}
+
+/* ---- two cores ---- */
+
+struct runner {
+    pthread_t thread;
+    struct bench bench;            /* its own part of the weights, x and y */
+    const struct bench_case *c;    /* NULL: the read loop */
+    pthread_barrier_t *start;
+    uint64_t used_ns;
+    volatile uint64_t sink;
 };
 
-static void run_bf16(struct bench *b, uint32_t cols, uint32_t tokens)
+static void *run_part(void *arg)
 {
-    uint32_t rows = (uint32_t)(4 * MIB / (2 * (uint64_t)cols));
-    size_t tile_bytes = 2 * (size_t)rows * cols;
-    for (size_t at = 0; at + tile_bytes <= b->size_bytes; at += tile_bytes) {
-        struct matmul m = {.y = b->y, .y_stride = VECTOR, .x = b->x, .x_stride = VECTOR,
-                           .w = b->data + at, .rows = rows, .cols = cols, .tokens = tokens};
-        b->k->bf16(&m);
-        b->bytes += tile_bytes;
-        b->elements += (uint64_t)rows * cols * tokens;
+    struct runner *r = arg;
+    kernels_thread_init();
+    pthread_barrier_wait(r->start);
+    uint64_t begin_ns = nondet_thread_cpu_ns();
+    if (r->c != NULL) {
+        r->c->run(&r->bench, r->c->cols, r->c->tokens);
+    } else {
+        r->sink = read_quarters(r->bench.data + r->bench.begin,
+                                r->bench.end - r->bench.begin);
+        r->bench.elements = r->bench.end - r->bench.begin;
     }
+    r->used_ns = nondet_thread_cpu_ns() - begin_ns;
+    return NULL;
 }
 
-static void run_router(struct bench *b, uint32_t cols, uint32_t tokens)
+/* Elements per ns, summed over threads that share the weights between them. */
+static double run_threads(const struct bench *b, const struct bench_case *c, uint32_t threads)
 {
-    const uint32_t rows = 224; /* of 896 */
-    size_t tile_bytes = 2 * (size_t)rows * cols;
-    for (size_t at = 0; at + tile_bytes <= b->size_bytes / 2; at += tile_bytes) {
-        struct matmul m = {.y = b->y, .y_stride = VECTOR, .x = b->x, .x_stride = VECTOR,
-                           .w = b->data + at, .rows = rows, .cols = cols, .tokens = tokens};
-        b->k->bf16_router(&m);
-        b->bytes += tile_bytes;
-        b->elements += (uint64_t)rows * cols * tokens;
-    }
-}
-
-/* One expert matrix after the other: packed rows, then their scales. */
-static void run_mxfp4(struct bench *b, uint32_t cols, uint32_t tokens)
-{
-    const uint32_t rows = 3072;
-    size_t packed_bytes = (size_t)rows * cols / 2;
-    size_t matrix_bytes = packed_bytes + (size_t)rows * cols / 32;
-    for (size_t at = 0; at + matrix_bytes <= b->size_bytes; at += matrix_bytes) {
-        struct matmul m = {.y = b->y, .y_stride = VECTOR, .x = b->x, .x_stride = VECTOR,
-                           .w = b->data + at, .scale = b->data + at + packed_bytes,
-                           .rows = rows, .cols = cols, .tokens = tokens};
-        b->k->mxfp4(&m);
-        b->bytes += matrix_bytes;
-        b->elements += (uint64_t)rows * cols * tokens;
-    }
-}
-
-static void run_transposed(struct bench *b, uint32_t cols, uint32_t tokens)
-{
-    (void)tokens;
-    size_t tile_bytes = 2 * (size_t)HEAD * cols;
-    for (size_t at = 0; at + tile_bytes <= b->size_bytes / 2; at += tile_bytes) {
-        b->k->bf16_transposed(b->y, b->data + at, b->x, HEAD, cols);
-        b->bytes += tile_bytes;
-        b->elements += (uint64_t)HEAD * cols;
-    }
-}
-
-/* The data as rows of f32. */
-static void run_f32_dots(struct bench *b, uint32_t cols, uint32_t tokens)
-{
-    (void)tokens;
-    uint32_t count = (uint32_t)(b->size_bytes / 4 / cols / sizeof(float));
-    count = count < VECTOR ? count : VECTOR;
-    const float *rows = (const float *)(const void *)b->data;
-    b->k->f32_dots(b->y, rows, cols, count, b->x, cols, 0.5f);
-    b->elements += (uint64_t)count * cols;
-    b->bytes += (uint64_t)count * cols * sizeof(float);
-}
-
-static void run_f32_mix(struct bench *b, uint32_t cols, uint32_t tokens)
-{
-    (void)tokens;
-    uint32_t count = (uint32_t)(b->size_bytes / 4 / cols / sizeof(float));
-    count = count < VECTOR ? count : VECTOR;
-    const float *rows = (const float *)(const void *)b->data;
-    b->k->f32_mix(b->y, b->x, rows, cols, count, 512);
-    b->elements += (uint64_t)count * 512;
-    b->bytes += (uint64_t)count * 512 * sizeof(float);
-}
-
-static void run_kda(struct bench *b, uint32_t cols, uint32_t tokens)
-{
-    (void)tokens;
-    float *state = (float *)(void *)b->data;
-    size_t count = b->size_bytes / 8 / (cols * cols * sizeof(float));
-    const float *x = b->x;
-    for (size_t h = 0; h < count; h++) {
-        b->k->kda_step(state + h * cols * cols, b->y, x, x + cols, x + 2 * cols, x + 3 * cols,
-                       0.5f, cols, b->y + cols);
-        b->elements += (uint64_t)cols * cols;
-        b->bytes += 2 * (uint64_t)cols * cols * sizeof(float);
-    }
-}
-
-static void count_vector(struct bench *b, size_t n)
-{
-    b->elements += n;
-    b->bytes += n * sizeof(float);
-}
-
-#define VECTOR_CASE(name, call)                                                               \
-    static void run_##name(struct bench *b, uint32_t cols, uint32_t tokens)                   \
-    {                                                                                         \
-        float *y = b->y;                                                                      \
-        const float *x = b->x;                                                                \
-        size_t n = cols;                                                                      \
-        (void)x;                                                                              \
-        for (uint32_t i = 0; i < 64 * tokens; i++) {                                          \
-            b->k->call;                                                                       \
-            count_vector(b, n);                                                               \
-        }                                                                                     \
-    }
-
-VECTOR_CASE(exp, exp(y, x, n))
-VECTOR_CASE(tanh, tanh(y, x, n))
-VECTOR_CASE(silu, silu(y, x, n))
-VECTOR_CASE(situ, situ(y, x, x + n, n, 4.0f, 25.0f))
-VECTOR_CASE(rmsnorm, rmsnorm(y, x, x + n, n, 1e-5f))
-VECTOR_CASE(softmax, softmax(y, n))
-VECTOR_CASE(conv, conv_silu(y, y + n, x, x + 4 * n, 4, n))
-VECTOR_CASE(decay, kda_decay(y, x, x + n, 1.0f, -5.0f, n))
-
-static void run_attnres(struct bench *b, uint32_t cols, uint32_t tokens)
-{
-    const float *source[SOURCES];
-    for (uint32_t k = 0; k < SOURCES; k++) {
-        source[k] = b->x + (size_t)k * cols;
-    }
-    for (uint32_t i = 0; i < 8 * tokens; i++) {
-        b->k->attnres(b->y, source, SOURCES, b->x + (size_t)SOURCES * cols, cols, 1e-5f);
-        count_vector(b, (size_t)SOURCES * cols);
-    }
-}
-
-static const struct bench_case CASES[] = {
-    {"bf16 x1", run_bf16, 7168, 1},
-    {"bf16 x3", run_bf16, 7168, 3},
-    {"bf16 x8", run_bf16, 7168, 8},
-    {"mxfp4 x1 3584", run_mxfp4, 3584, 1},
-    {"mxfp4 x1 3072", run_mxfp4, 3072, 1},
-    {"mxfp4 x3", run_mxfp4, 3584, 3},
-    {"mxfp4 x8", run_mxfp4, 3584, 8},
-    {"router", run_router, 7168, 1},
-    {"bf16 transposed", run_transposed, 512, 1},
-    {"f32 dots", run_f32_dots, 576, 1},
-    {"f32 mix", run_f32_mix, 576, 1},
-    {"kda step", run_kda, HEAD, 1},
-    {"conv silu", run_conv, 12288, 1},
-    {"kda decay", run_decay, 12288, 1},
-    {"exp", run_exp, 12288, 1},
-    {"tanh", run_tanh, 12288, 1},
-    {"silu", run_silu, 12288, 1},
-    {"situ", run_situ, 6144, 1},
-    {"rmsnorm", run_rmsnorm, 7168, 1},
-    {"softmax", run_softmax, 4096, 1},
-    {"attnres 9", run_attnres, 7168, 1},
-};
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof(values[0]), compare_doubles);
-    return values[count / 2];
-}
-
-/* Bytes per nanosecond of eight independent sums over the whole buffer. */
-static double read_once(const unsigned char *data, size_t size_bytes, volatile uint64_t *sink)
-{
-    const uint64_t *words = (const uint64_t *)(const void *)data;
-    uint64_t sum[8] = {0};
-    uint64_t begin_ns = nondet_now_ns();
-    for (size_t i = 0; i + 8 <= size_bytes / 8; i += 8) {
-        for (size_t j = 0; j < 8; j++) {
-            sum[j] += words[i + j];
+    struct runner r[THREADS];
+    pthread_barrier_t start;
+    uint64_t part = b->end / threads;
+    pthread_barrier_init(&start, NULL, threads);
+    for (uint32_t i = 0; i < threads; i++) {
+        r[i].bench = *b;
+        r[i].bench.begin = i * part;
+        r[i].bench.end = (i + 1) * part;
+        r[i].bench.y = b->y + (size_t)i * VECTOR;
+        r[i].bench.elements = 0;
+        r[i].c = c;
+        r[i].start = &start;
+        if (pthread_create(&r[i].thread, NULL, run_part, &r[i]) != 0) {
+            fprintf(stderr, "kernel_bench: no thread\n");
+            exit(1);
         }
     }
-    uint64_t wait_ns = nondet_now_ns() - begin_ns;
-    *sink = sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-    return (double)size_bytes / (double)wait_ns;
+    double speed = 0;
+    for (uint32_t i = 0; i < threads; i++) {
+        pthread_join(r[i].thread, NULL);
+        speed += (double)r[i].bench.elements / (double)r[i].used_ns;
+    }
+    pthread_barrier_destroy(&start);
+    return speed;
 }
 
-static double read_speed(const struct bench *b, uint32_t repeats)
+static const enum case_id SCALED[] = {BF16_1, PACKED_1, MXFP4_1, CASE_COUNT};
+
+/* Two cores over one; SCALED order, the read loop last. */
+static void repeat_scaling(struct bench *b, struct figure scaling[countof(SCALED)])
 {
-    volatile uint64_t sink;
-    double speed[REPEATS_MAX];
-    for (uint32_t i = 0; i < repeats; i++) {
-        speed[i] = read_once(b->data, b->size_bytes, &sink);
+    b->k = kernels_select(ISA_AUTO);
+    for (size_t i = 0; i < countof(SCALED); i++) {
+        const struct bench_case *c = SCALED[i] == CASE_COUNT ? NULL : &CASES[SCALED[i]];
+        double one = run_threads(b, c, 1);
+        figure_add(&scaling[i], run_threads(b, c, THREADS) / one);
     }
-    return median(speed, repeats);
 }
 
-static void case_print(struct bench *b, const struct bench_case *c, uint32_t repeats,
-                       double read_gbs)
+/* ---- reports ---- */
+
+static double token_seconds(const struct results *r, const struct item *item)
 {
-    double wait_ns[REPEATS_MAX];
-    for (uint32_t i = 0; i < repeats; i++) {
-        b->elements = b->bytes = 0;
-        uint64_t begin_ns = nondet_now_ns();
-        c->run(b, c->cols, c->tokens);
-        wait_ns[i] = (double)(nondet_now_ns() - begin_ns);
+    return item->elements / figure_median(&r->speed[item->id]) / 1e9;
+}
+
+static double token_total(const struct results *r)
+{
+    double all = 0;
+    for (size_t i = 0; i < ITEM_COUNT; i++) {
+        all += token_seconds(r, &ITEMS[i]);
     }
-    double ns = median(wait_ns, repeats);
-    double gbs = (double)b->bytes / ns;
-    printf("%-16s %-7s %9.2f G/s %8.2f GB/s %5.0f%%   %7.3f .. %.3f ms\n", c->name, b->k->name,
-           (double)b->elements / ns, gbs, 100.0 * gbs / read_gbs, wait_ns[0] / 1e6,
-           wait_ns[repeats - 1] / 1e6);
+    return all;
+}
+
+static void print_isa(const struct results *r, double read_gbs)
+{
+    printf("%-16s %-7s %9s %8s %6s   %s\n", "kernel", "table", "G/s", "GB/s", "read",
+           "G/s of each repeat");
+    for (uint32_t i = 0; i < CASE_COUNT; i++) {
+        if (r->speed[i].count == 0) {
+            continue;
+        }
+        double gbs = figure_median(&r->bytes[i]);
+        printf("%-16s %-7s %9.2f %8.2f %5.0f%%  ", CASES[i].name, r->name,
+               figure_median(&r->speed[i]), gbs, 100 * gbs / read_gbs);
+        for (uint32_t j = 0; j < r->speed[i].count; j++) {
+            printf(" %.2f", r->speed[i].value[j]);
+        }
+        printf("\n");
+    }
+}
+
+/* The median over repeats of a / b. */
+static double ratio(const struct figure *a, const struct figure *b)
+{
+    struct figure f = {.count = 0};
+    for (uint32_t i = 0; i < a->count; i++) {
+        figure_add(&f, a->value[i] / b->value[i]);
+    }
+    return figure_median(&f);
+}
+
+static void print_ratios(const struct results *r, const struct figure *read)
+{
+    const struct figure *speed = r->speed;
+    double fma = figure_median(&r->fma);
+    printf("%s: bf16 x1 reads at %.2f of the read loop; weights per second against it: "
+           "mxfp4 %.2f, packed %.2f\n", r->name, ratio(&r->bytes[BF16_1], read),
+           ratio(&speed[MXFP4_1], &speed[BF16_1]), ratio(&speed[PACKED_1], &speed[BF16_1]));
+    /* MXFP4 takes three steps for two weights. */
+    printf("%s: 64 tokens over 1: bf16 %.2f, packed %.2f, mxfp4 %.2f; of the %.1f G fused steps/s "
+           "a core can do: %.0f%%, %.0f%%, %.0f%%\n", r->name,
+           ratio(&speed[BF16_64], &speed[BF16_1]), ratio(&speed[PACKED_64], &speed[PACKED_1]),
+           ratio(&speed[MXFP4_64], &speed[MXFP4_1]), fma,
+           100 * figure_median(&r->speed[BF16_64]) / fma,
+           100 * figure_median(&r->speed[PACKED_64]) / fma,
+           150 * figure_median(&r->speed[MXFP4_64]) / fma);
+}
+
+static void print_token(const struct results *r)
+{
+    double all = token_total(r);
+    printf("a resident token at full widths, context %u, one core, %s: %.2f s\n", CONTEXT,
+           r->name, all);
+    for (size_t i = 0; i < ITEM_COUNT; i++) {
+        double seconds = token_seconds(r, &ITEMS[i]);
+        printf("  %-22s %12.0f elements %9.4f s %6.2f%%\n", ITEMS[i].name, ITEMS[i].elements,
+               seconds, 100 * seconds / all);
+    }
+}
+
+/* One table against a wider one of the same run, case by case. */
+static void print_narrower(const struct results *narrow, const struct results *wide)
+{
+    printf("%s over %s: bf16 %.2f, mxfp4 %.2f, packed %.2f\n", narrow->name, wide->name,
+           ratio(&narrow->speed[BF16_1], &wide->speed[BF16_1]),
+           ratio(&narrow->speed[MXFP4_1], &wide->speed[MXFP4_1]),
+           ratio(&narrow->speed[PACKED_1], &wide->speed[PACKED_1]));
+}
+
+static cJSON *isa_json(const struct results *r)
+{
+    cJSON *table = cJSON_CreateObject();
+    cJSON *kernels = cJSON_AddObjectToObject(table, "gelements_per_s");
+    cJSON *bytes = cJSON_AddObjectToObject(table, "gb_per_s");
+    cJSON *token = cJSON_AddObjectToObject(table, "token_s");
+    cJSON_AddStringToObject(table, "table", r->name);
+    figure_json(table, "fma_gsteps_per_s", &r->fma);
+    for (uint32_t i = 0; i < CASE_COUNT; i++) {
+        if (r->speed[i].count > 0) {
+            figure_json(kernels, CASES[i].name, &r->speed[i]);
+            figure_json(bytes, CASES[i].name, &r->bytes[i]);
+        }
+    }
+    for (size_t i = 0; i < ITEM_COUNT; i++) {
+        cJSON_AddNumberToObject(token, ITEMS[i].name, token_seconds(r, &ITEMS[i]));
+    }
+    return table;
+}
+
+/* ---- the program ---- */
+
+/* bf16 of about normal numbers around 0.02, as weights are: few high bytes, rare escapes. */
+static void code_weights(struct bench *b, struct rng *rng)
+{
+    uint32_t rows = tile_rows(HIDDEN);
+    size_t count = (size_t)rows * HIDDEN;
+    unsigned char *w = malloc(2 * count);
+    unsigned char *tile = malloc(TILE_BYTES);
+    if (w == NULL || tile == NULL) {
+        exit(1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word = rng_next(rng);
+        float sum = -4.0f * 32768.0f;
+        for (uint32_t j = 0; j < 4; j++) {
+            sum += (float)(word >> (16 * j) & 0xffff);
+        }
+        sum *= 0.02f / 37837.0f;
+        uint32_t bits;
+        memcpy(&bits, &sum, sizeof bits);
+        memcpy(w + 2 * i, (unsigned char *)&bits + 2, 2);
+    }
+    b->coded_bytes = packed_encode_rows(tile, TILE_BYTES, w, rows, HIDDEN);
+    b->coded = malloc(DATA_BYTES / TILE_BYTES * b->coded_bytes);
+    if (b->coded_bytes == 0 || b->coded == NULL) {
+        exit(1);
+    }
+    for (uint64_t i = 0; i < DATA_BYTES / TILE_BYTES; i++) {
+        memcpy(b->coded + i * b->coded_bytes, tile, b->coded_bytes);
+    }
+    free(w);
+    free(tile);
 }
 
 static void fill(struct bench *b)
 {
     struct rng rng = rng_seed(1);
-    for (size_t i = 0; i + 8 <= b->size_bytes; i += 8) {
+    for (size_t i = 0; i + 8 <= DATA_BYTES; i += 8) {
         /* Every byte in 0x38..0x3f: small numbers as bf16, f32 and E8M0, none subnormal. */
         uint64_t word = (rng_next(&rng) & 0x0707070707070707ULL) | 0x3838383838383838ULL;
         memcpy(b->data + i, &word, sizeof(word));
     }
     for (size_t i = 0; i < (size_t)VECTOR * TOKENS_MAX; i++) {
         b->x[i] = (float)rng_below(&rng, 65536) / 16384.0f - 2.0f;
-        b->y[i] = 0.0f;
+    }
+    code_weights(b, &rng);
+}
+
+static void bench_open(struct bench *b)
+{
+    *b = (struct bench){.end = DATA_BYTES};
+    b->data = aligned_alloc(HUGE_PAGE_BYTES, DATA_BYTES);
+    b->state = calloc(1, STATE_BYTES);
+    b->x = calloc((size_t)VECTOR * TOKENS_MAX, sizeof(float));
+    b->y = calloc((size_t)VECTOR * TOKENS_MAX, sizeof(float));
+    if (b->data == NULL || b->state == NULL || b->x == NULL || b->y == NULL) {
+        fprintf(stderr, "kernel_bench: no memory for a buffer of %llu bytes\n",
+                (unsigned long long)DATA_BYTES);
+        exit(1);
+    }
+    fill(b);
+}
+
+static const enum isa ISAS[] = {ISA_SCALAR, ISA_AVX2, ISA_AVX512};
+
+struct report {
+    struct results of[countof(ISAS)];
+    struct figure read, scaling[countof(SCALED)];
+    uint32_t repeats;
+    bool two_cores;
+};
+
+static void measure(struct bench *b, struct report *r)
+{
+    volatile uint64_t sink;
+    r->two_cores = sysconf(_SC_NPROCESSORS_ONLN) >= (long)THREADS;
+    for (uint32_t i = 0; i < r->repeats; i++) {
+        figure_add(&r->read, read_speed(b, &sink));
+        for (size_t j = 0; j < countof(ISAS); j++) {
+            if (kernels_select(ISAS[j]) != NULL) {
+                repeat_isa(b, &r->of[j], ISAS[j]);
+            }
+        }
+        if (r->two_cores) {
+            repeat_scaling(b, r->scaling);
+        }
     }
 }
 
-static void isa_print(struct bench *b, enum isa isa, uint32_t repeats, double read_gbs)
+static void report_print(const struct report *r)
 {
-    size_t size_bytes = b->size_bytes;
-    b->k = kernels_select(isa);
-    if (b->k == NULL) {
-        return;
+    double read_gbs = figure_median(&r->read);
+    const struct results *best = NULL;
+    printf("read loop over %llu MiB: %.2f GB/s; one core, %u repeats, medians\n",
+           (unsigned long long)(DATA_BYTES / MIB), read_gbs, r->repeats);
+    for (size_t i = 0; i < countof(ISAS); i++) {
+        if (r->of[i].name != NULL) {
+            print_isa(&r->of[i], read_gbs);
+            best = &r->of[i];
+        }
     }
-    if (isa == ISA_SCALAR) {
-        b->size_bytes = 8 * MIB;
+    for (size_t i = 0; i < countof(ISAS); i++) {
+        if (r->of[i].name != NULL && ISAS[i] != ISA_SCALAR) {
+            print_ratios(&r->of[i], &r->read);
+        }
     }
-    for (size_t i = 0; i < countof(CASES); i++) {
-        case_print(b, &CASES[i], repeats, read_gbs);
+    if (r->two_cores) {
+        printf("two cores over one: bf16 %.2f, packed %.2f, mxfp4 %.2f, read loop %.2f\n",
+               figure_median(&r->scaling[0]), figure_median(&r->scaling[1]),
+               figure_median(&r->scaling[2]), figure_median(&r->scaling[3]));
     }
-    b->size_bytes = size_bytes;
+    if (r->of[1].name != NULL && r->of[2].name != NULL) {
+        print_narrower(&r->of[1], &r->of[2]);
+    }
+    print_token(best);
+}
+
+static int report_write(const struct report *r, const char *path)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *tables = cJSON_AddArrayToObject(root, "tables");
+    figure_json(root, "read_gb_per_s", &r->read);
+    for (size_t i = 0; r->two_cores && i < countof(SCALED); i++) {
+        const char *name = SCALED[i] == CASE_COUNT ? "read loop" : CASES[SCALED[i]].name;
+        cJSON *scaling = i == 0 ? cJSON_AddObjectToObject(root, "two_cores_over_one")
+                                : cJSON_GetObjectItem(root, "two_cores_over_one");
+        figure_json(scaling, name, &r->scaling[i]);
+    }
+    for (size_t i = 0; i < countof(ISAS); i++) {
+        if (r->of[i].name != NULL) {
+            cJSON_AddItemToArray(tables, isa_json(&r->of[i]));
+        }
+    }
+    return measure_write(path, root) ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
-    if (argc > 2 || (argc == 2 && !quick)) {
-        fprintf(stderr, "usage: kernel_bench [--quick]\n");
-        return 2;
+    static struct report report = {.repeats = 5};
+    const char *json = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            report.repeats = 3;
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json = argv[++i];
+        } else {
+            fprintf(stderr, "usage: kernel_bench [--quick] [--json FILE]\n");
+            return 2;
+        }
     }
+    struct bench b;
     kernels_thread_init();
-    uint32_t repeats = quick ? 3 : REPEATS_MAX;
-    struct bench b = {.size_bytes = (quick ? 64 : 512) * MIB};
-    b.data = aligned_alloc(HUGE_PAGE_BYTES, b.size_bytes);
-    b.x = calloc((size_t)VECTOR * TOKENS_MAX, sizeof(float));
-    b.y = calloc((size_t)VECTOR * TOKENS_MAX, sizeof(float));
-    if (b.data == NULL || b.x == NULL || b.y == NULL) {
-        fprintf(stderr, "kernel_bench: no memory for a buffer of %zu bytes\n", b.size_bytes);
-        return 1;
-    }
-    fill(&b);
-    double read_gbs = read_speed(&b, repeats);
-    printf("read loop over %llu MiB: %.2f GB/s; one core, %u repeats, median, first .. last\n",
-           (unsigned long long)(b.size_bytes / MIB), read_gbs, repeats);
-    isa_print(&b, ISA_SCALAR, repeats, read_gbs);
-    isa_print(&b, ISA_AVX2, repeats, read_gbs);
-    isa_print(&b, ISA_AVX512, repeats, read_gbs);
+    bench_open(&b);
+    measure(&b, &report);
+    report_print(&report);
+    int failed = json != NULL ? report_write(&report, json) : 0;
     free(b.data);
+    free(b.coded);
+    free(b.state);
     free(b.x);
     free(b.y);
-    return 0;
+    return failed;
 }

@@ -10,7 +10,7 @@ quick=${BENCH_ARGS:-}
 [ -f "$model/config.json" ] ||
     "$BUILD/k3ring" synth "$model" --preset k3 --layers 5 --experts 128 --vocab 32768
 echo "== kernels"
-"$bench/kernel_bench" $quick
+"$bench/kernel_bench" $quick --json "$bench/kernels.json"
 echo "== cache policies"
 "$bench/policy_bench" $quick --json "$bench/policy.json"
 echo "== tasks"
