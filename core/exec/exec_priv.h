@@ -224,7 +224,9 @@ struct engine {
     _Atomic uint32_t rows_wanted;  /* 1 = a pass waits for its rows */
     _Atomic uint32_t demand_step;  /* STEP_EXPERTS index + 1 of a routed layer; 0 = none */
     _Atomic uint32_t drain_wanted, drained, threads_ready, io_stop, ring_dead;
-    _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed */
+    _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed ... */
+    _Atomic uint32_t wants_slot;   /* ... or experts of the batch computed ... */
+    _Atomic uint32_t ring_oldest;  /* ... of which this one comes first: memory returns in order */
     _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
     _Atomic uint32_t in_flight[READ_CLASSES]; /* reads */
     _Atomic uint32_t pass_done, stop, interrupted;

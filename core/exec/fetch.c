@@ -424,6 +424,9 @@ bool fetch_step(struct engine *e, bool may_wait)
     int reaped = io_run(e->io, 0);
     bool moved = settle(e);
     if (reaped == 0 && !moved && may_wait) {
+        atomic_store(&e->ring_oldest, e->fetch.ring_count > 0
+                                          ? e->fetch.ring[e->fetch.ring_head].tile : UINT32_MAX);
+        atomic_store(&e->wants_slot, e->batch.open && e->fetch.expert_next < e->batch.count);
         atomic_store(&e->wants_room, 1);
         if (!settle(e)) {
             reaped = io_run(e->io, IO_WAIT_FOREVER);

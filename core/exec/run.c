@@ -189,7 +189,7 @@ static void tile_done(struct engine *e, uint32_t tile)
     struct tile_run *run = &e->tile[tile];
     atomic_store(&run->pending, e->plan->tiles[tile].pinned ? 1 : 2);
     atomic_store(&run->busy, 0);
-    if (atomic_load(&e->wants_room)) {
+    if (atomic_load(&e->wants_room) && atomic_load(&e->ring_oldest) == tile) {
         io_wake(e->io);
     }
 }
@@ -198,7 +198,9 @@ static void expert_done(struct engine *e, uint32_t index)
 {
     atomic_store(&e->batch.run[index].done, 1);
     atomic_fetch_add(&e->batch.done_count, 1);
-    io_wake(e->io);
+    if (atomic_load(&e->wants_slot)) {
+        io_wake(e->io);
+    }
 }
 
 /* One part of an expert. True when it was the expert's last. */

@@ -12,7 +12,9 @@
 #include <jemalloc/jemalloc.h>
 #endif
 
-#define SPINS 256
+/* Some 50 microseconds, about what falling asleep and being woken cost; a step in the middle of a
+ * layer comes sooner. The I/O thread, which sleeps in the kernel, gets a spinner's processor. */
+#define SPINS 2048
 #define IDLE_SLICE_NS 100000000ULL
 
 const uint64_t *thread_allocated(void)
