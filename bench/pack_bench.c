@@ -13,7 +13,7 @@
 #include "core/base/memory.h"
 #include "core/exec/generate.h"
 
-#define TOKENS_PER_RUN 4U
+#define TOKENS_MAX 4U
 #define ROUNDS_MAX 9
 
 enum side { SOURCE, PACK, SIDES };
@@ -76,24 +76,25 @@ static uint64_t bytes_read(struct engine *e)
     return bytes;
 }
 
-/* Seconds per later token. */
-static double run(struct engine *e, struct row *row, enum side side)
+/* Seconds per token after the first one. */
+static double run(struct engine *e, uint32_t tokens, struct row *row, enum side side)
 {
     static const uint32_t prompt[] = {3, 14, 15, 92};
-    uint32_t ids[TOKENS_PER_RUN + 1];
-    struct generate_request r = {.ids = prompt, .id_count = 4, .gen = TOKENS_PER_RUN + 1};
+    uint32_t ids[TOKENS_MAX + 1];
+    struct generate_request r = {.ids = prompt, .id_count = 4, .gen = tokens + 1};
     struct generate_result out = {.ids = ids};
     uint64_t before = bytes_read(e);
     if (generate(e, &r, &out) < 0) {
         die("generate");
     }
-    row->token_bytes[side] = (bytes_read(e) - before) / (TOKENS_PER_RUN + 1);
+    row->token_bytes[side] = (bytes_read(e) - before) / (tokens + 1);
     memcpy(row->hash[side], out.hash, sizeof out.hash);
-    return (double)out.rest_ns / 1e9 / TOKENS_PER_RUN;
+    return (double)out.rest_ns / 1e9 / tokens;
 }
 
 /* The first run loads what is pinned and is not timed. */
-static double open_and_run(const char *dir, const struct mode *m, struct row *row, enum side side)
+static double open_and_run(const char *dir, const struct mode *m, uint32_t tokens,
+                           struct row *row, enum side side)
 {
     struct engine_options o = options_for(m);
     struct engine *e;
@@ -101,11 +102,10 @@ static double open_and_run(const char *dir, const struct mode *m, struct row *ro
         die(m->name);
     }
     row->pins_bytes[side] = engine_plan_of(e)->account.pins;
-    run(e, row, side);
-    double first = run(e, row, side);
-    double second = run(e, row, side);
+    run(e, 1, row, side);
+    double seconds = run(e, tokens, row, side);
     engine_close(e);
-    return first < second ? first : second;
+    return seconds;
 }
 
 static bool fits(const char *dir, const struct mode *m)
@@ -124,7 +124,7 @@ static bool fits(const char *dir, const struct mode *m)
 }
 
 static void measure(const char *const dirs[SIDES], const struct mode *m, int rounds,
-                    struct row *row)
+                    uint32_t tokens, struct row *row)
 {
     double seconds[SIDES][ROUNDS_MAX];
     double ratio[ROUNDS_MAX];
@@ -135,7 +135,7 @@ static void measure(const char *const dirs[SIDES], const struct mode *m, int rou
     for (int i = 0; i < rounds; i++) {
         for (int k = 0; k < SIDES; k++) {
             enum side side = (enum side)((k + i) % SIDES); /* each goes first in turn */
-            seconds[side][i] = open_and_run(dirs[side], m, row, side);
+            seconds[side][i] = open_and_run(dirs[side], m, tokens, row, side);
         }
         ratio[i] = seconds[PACK][i] / seconds[SOURCE][i];
     }
@@ -150,14 +150,14 @@ static void measure(const char *const dirs[SIDES], const struct mode *m, int rou
     }
 }
 
-static void write_json(const char *path, const struct row *rows, int rounds)
+static void write_json(const char *path, const struct row *rows, int rounds, uint32_t tokens)
 {
     FILE *out = fopen(path, "w");
     if (out == NULL) {
         fprintf(stderr, "pack_bench: %s cannot be written\n", path);
         exit(1);
     }
-    fprintf(out, "{\"rounds\": %d, \"tokens_per_run\": %u, \"rows\": [", rounds, TOKENS_PER_RUN);
+    fprintf(out, "{\"rounds\": %d, \"tokens\": %u, \"rows\": [", rounds, tokens);
     const char *comma = "";
     for (size_t i = 0; i < countof(modes); i++) {
         const struct row *r = &rows[i];
@@ -176,19 +176,21 @@ static void write_json(const char *path, const struct row *rows, int rounds)
     fclose(out);
 }
 
-static void print_rows(const struct row *rows)
+static void print_head(void)
 {
     printf("%-6s %10s %10s %8s %12s %12s %12s %12s\n", "ram", "s/token", "packed", "ratio",
            "MB/token", "packed", "pinned MB", "packed");
-    for (size_t i = 0; i < countof(modes); i++) {
-        const struct row *r = &rows[i];
-        if (r->measured) {
-            printf("%-6s %10.3f %10.3f %8.3f %12.1f %12.1f %12.1f %12.1f\n", modes[i].name,
-                   r->seconds[SOURCE], r->seconds[PACK], r->ratio,
-                   (double)r->token_bytes[SOURCE] / 1e6, (double)r->token_bytes[PACK] / 1e6,
-                   (double)r->pins_bytes[SOURCE] / 1e6, (double)r->pins_bytes[PACK] / 1e6);
-        }
+}
+
+static void print_row(const char *name, const struct row *r)
+{
+    if (r->measured) {
+        printf("%-6s %10.3f %10.3f %8.3f %12.1f %12.1f %12.1f %12.1f\n", name,
+               r->seconds[SOURCE], r->seconds[PACK], r->ratio,
+               (double)r->token_bytes[SOURCE] / 1e6, (double)r->token_bytes[PACK] / 1e6,
+               (double)r->pins_bytes[SOURCE] / 1e6, (double)r->pins_bytes[PACK] / 1e6);
     }
+    fflush(stdout);
 }
 
 int main(int argc, char **argv)
@@ -197,10 +199,12 @@ int main(int argc, char **argv)
     const char *json = NULL;
     int found = 0;
     int rounds = 7;
+    uint32_t tokens = TOKENS_MAX;
     static struct row rows[countof(modes)];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             rounds = 3;
+            tokens = 2;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else if (found < SIDES) {
@@ -211,12 +215,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: pack_bench MODEL PACK [--quick] [--json FILE]\n");
         return 2;
     }
-    for (size_t i = 0; i < countof(modes); i++) {
-        measure(dirs, &modes[i], rounds, &rows[i]);
+    print_head();
+    for (size_t i = countof(modes); i-- > 0;) {
+        measure(dirs, &modes[i], rounds, tokens, &rows[i]);
+        print_row(modes[i].name, &rows[i]);
     }
-    print_rows(rows);
     if (json != NULL) {
-        write_json(json, rows, rounds);
+        write_json(json, rows, rounds, tokens);
     }
     return 0;
 }
