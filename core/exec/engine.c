@@ -107,8 +107,8 @@ static uint32_t device_count(const struct model *model)
     return count;
 }
 
-static int make_plan(const struct engine_options *o, const struct model *model,
-                     struct plan **plan)
+int engine_plan_model(const struct model *model, const struct engine_options *o,
+                      struct plan **plan)
 {
     const struct model_config *c = &model->config;
     uint64_t most = o->chunk == PLAN_AUTO ? PLAN_CHUNK_AUTO_MAX : o->chunk;
@@ -156,7 +156,7 @@ int engine_plan(const char *dir, const struct engine_options *o, struct model **
 {
     struct model_options mo = {.allow_holes = true, .note = o->note};
     TRY(model_open(dir, &mo, model));
-    int rc = make_plan(o, *model, plan);
+    int rc = engine_plan_model(*model, o, plan);
     if (rc < 0) {
         model_close(*model);
         *model = NULL;
@@ -328,7 +328,7 @@ static int open_all(struct engine *e, const char *dir)
     kernels_thread_init();
     TRY(model_open(dir, &mo, &e->model));
     purge_allocator();
-    TRY(make_plan(&e->options, e->model, &e->plan));
+    TRY(engine_plan_model(e->model, &e->options, &e->plan));
     TRY(check_available(e->plan));
     TRY(open_files(e));
     TRY(resident_load(e));

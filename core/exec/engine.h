@@ -99,6 +99,9 @@ void engine_close(struct engine *e); /* NULL is fine */
 /* A plan without an engine: the same request engine_open would make. */
 int engine_plan(const char *dir, const struct engine_options *options, struct model **model,
                 struct plan **plan);
+/* The same for a model that is open already, or imagined. */
+int engine_plan_model(const struct model *model, const struct engine_options *options,
+                      struct plan **plan);
 
 const struct plan *engine_plan_of(const struct engine *e);
 const struct model *engine_model(const struct engine *e);

@@ -49,6 +49,8 @@ struct model_options {
 
 /* Opens and checks a checkpoint folder. ERR_MODEL with file, tensor and cure when refused. */
 int model_open(const char *dir, const struct model_options *options, struct model **out);
+/* A model of this config that lies nowhere, a file per layer: to plan with, not to read. */
+int model_imagine(const struct model_config *config, struct model **out);
 void model_close(struct model *model); /* NULL is fine */
 
 /* layer is TENSOR_MODEL_LEVEL for T_EMBED and later. size_bytes 0 when absent. */

@@ -458,6 +458,31 @@ START_TEST(the_index_of_the_tiny_model_is_small_and_counted)
 }
 END_TEST
 
+START_TEST(an_imagined_model_has_the_tensors_of_a_real_one)
+{
+    struct model *imagined = NULL;
+    fake_write(&fake);
+    struct model *model = expect_open();
+    ck_assert_int_eq(model_imagine(&tiny, &imagined), 0);
+    ck_assert_uint_eq(imagined->tensor_count, model->tensor_count);
+    ck_assert_uint_eq(imagined->total_bytes, model->total_bytes);
+    ck_assert_mem_eq(imagined->part_bytes, model->part_bytes, sizeof model->part_bytes);
+    for (size_t i = 0; i < 13 * T_LAYER_COUNT + T_COUNT - T_LAYER_COUNT; i++) {
+        ck_assert_uint_eq(imagined->tensors[i].size_bytes, model->tensors[i].size_bytes);
+        ck_assert_uint_eq(imagined->tensors[i].rows, model->tensors[i].rows);
+        ck_assert_uint_eq(imagined->tensors[i].cols, model->tensors[i].cols);
+        ck_assert_int_eq(imagined->tensors[i].dtype, model->tensors[i].dtype);
+    }
+    struct extent extents[EXPERT_PARTS];
+    uint32_t part_at[EXPERT_PARTS];
+    ck_assert_uint_eq(model_expert_extents(imagined, 12, 15, extents, part_at), 1);
+    ck_assert_uint_eq(extents[0].offset_bytes + extents[0].size_bytes,
+                      imagined->files[12].size_bytes);
+    model_close(imagined);
+    model_close(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("model");
@@ -482,6 +507,7 @@ int main(void)
     tcase_add_test(all, a_folder_that_is_none_or_is_empty_is_refused);
     tcase_add_test(all, a_config_that_asks_for_more_experts_than_any_file_holds_costs_no_memory);
     tcase_add_test(all, the_index_of_the_tiny_model_is_small_and_counted);
+    tcase_add_test(all, an_imagined_model_has_the_tensors_of_a_real_one);
     suite_add_tcase(suite, all);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
