@@ -65,6 +65,7 @@ static bool arc_resident(const struct policy *policy, policy_key key)
 
 const struct policy_ops policy_arc = {
     .name = "arc",
+    .token_beside = true,
     .open = arc_open,
     .close = policy_free,
     .batch = arc_batch,

@@ -22,6 +22,7 @@ int replay_policy(const struct trace *trace, const struct policy_ops *ops, uint3
     }
     out->demands = cache_stats(cache)->demands;
     out->hits = cache_stats(cache)->hits;
+    out->evictions = cache_stats(cache)->evictions;
     cache_close(cache);
     return 0;
 }
@@ -38,7 +39,7 @@ struct opt {
     uint32_t *next;     /* per request: the next batch that asks for its expert, or NEVER */
     uint32_t *upcoming; /* per key, of its latest use */
     bool *resident;     /* per key */
-    uint32_t *asked;    /* per key: the latest batch that asked, plus one */
+    uint32_t *asked;    /* per key: see mark(), of the latest batch that asked; 0 = none yet */
     struct use *heap;   /* farthest first */
     uint64_t heap_count;
     uint32_t resident_count;
@@ -148,16 +149,26 @@ static struct use heap_pop(struct opt *opt)
     return top;
 }
 
-/* Lets the farthest go until at most `most` are left. */
-static void shrink(struct opt *opt, uint64_t most)
+/* What a batch leaves at the keys it asks for. */
+static uint32_t mark(uint32_t batch, bool hit)
 {
+    return 2 * batch + 2 + hit;
+}
+
+/* Lets the farthest go until at most `most` are left. Returns how many had been resident before
+ * this batch. */
+static uint64_t shrink(struct opt *opt, uint64_t most, uint32_t batch)
+{
+    uint64_t left = 0;
     while (opt->resident_count > most) {
         struct use use = heap_pop(opt);
         if (opt->resident[use.key] && opt->upcoming[use.key] == use.batch) {
             opt->resident[use.key] = false;
             opt->resident_count--;
+            left += opt->asked[use.key] != mark(batch, false);
         }
     }
+    return left;
 }
 
 static void serve(struct opt *opt, uint64_t first, uint64_t length, uint32_t batch,
@@ -166,18 +177,18 @@ static void serve(struct opt *opt, uint64_t first, uint64_t length, uint32_t bat
     uint64_t demands = 0;
     for (uint64_t i = first; i < first + length; i++) {
         uint32_t key = key_at(opt, i);
-        if (opt->asked[key] == batch + 1) {
+        if (opt->asked[key] >= mark(batch, false)) {
             continue;
         }
         demands++;
         out->hits += opt->resident[key];
         opt->resident_count -= opt->resident[key]; /* its old use in the heap is void */
+        opt->asked[key] = mark(batch, opt->resident[key]);
         opt->resident[key] = false;
-        opt->asked[key] = batch + 1;
         opt->upcoming[key] = opt->next[i];
     }
     out->demands += demands;
-    shrink(opt, opt->slots - min_u64(demands, opt->slots));
+    out->evictions += shrink(opt, opt->slots - min_u64(demands, opt->slots), batch);
     for (uint64_t i = first; i < first + length; i++) {
         uint32_t key = key_at(opt, i);
         if (!opt->resident[key]) {
@@ -186,7 +197,7 @@ static void serve(struct opt *opt, uint64_t first, uint64_t length, uint32_t bat
             heap_push(opt, (struct use){.batch = opt->next[i], .key = key});
         }
     }
-    shrink(opt, opt->slots);
+    out->evictions += shrink(opt, opt->slots, batch);
 }
 
 int replay_opt(const struct trace *trace, uint32_t experts, uint32_t slots, uint32_t chunk,
@@ -205,4 +216,14 @@ int replay_opt(const struct trace *trace, uint32_t experts, uint32_t slots, uint
     }
     opt_close(&opt);
     return rc;
+}
+
+int replay_first_touches(const struct trace *trace, uint32_t experts, uint32_t chunk,
+                         uint64_t *out)
+{
+    /* With a slot for every key nothing leaves, and all but first touches are hits. */
+    struct replay_count count;
+    TRY(replay_opt(trace, experts, trace->layers * experts, chunk, &count));
+    *out = count.demands - count.hits;
+    return 0;
 }

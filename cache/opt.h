@@ -12,11 +12,16 @@
 
 struct replay_count {
     uint64_t demands, hits;
+    uint64_t evictions; /* residents that had left when a batch was over */
 };
 
 /* ERR_MEMORY when memory is refused; out is zero then. experts > any of the trace. */
 int replay_policy(const struct trace *trace, const struct policy_ops *ops, uint32_t experts,
                   uint32_t slots, uint32_t chunk, struct replay_count *out);
+
+/* Demands for experts that no batch before asked for: no policy hits these. ERR_MEMORY. */
+int replay_first_touches(const struct trace *trace, uint32_t experts, uint32_t chunk,
+                         uint64_t *out);
 
 /* A batch of more experts than there are slots keeps those used again soonest. */
 int replay_opt(const struct trace *trace, uint32_t experts, uint32_t slots, uint32_t chunk,

@@ -37,6 +37,9 @@ struct policy_field {
 
 struct policy_ops {
     const char *name;
+    /* A token's experts push each other out, so those in use need working slots beside. The others
+     * hold a token in their slots. Where capacities are compared, these slots count as well. */
+    bool token_beside;
     /* NULL when memory is refused. All memory is taken here. */
     struct policy *(*open)(const struct policy_shape *shape);
     void (*close)(struct policy *policy);

@@ -6,8 +6,11 @@
  * one MoE layer: top_k distinct experts, best score first. Groups of one layer that follow each
  * other lie side by side, so a run of them is a policy batch as it stands.
  *
- * File, version 1, all little endian: "K3RT", u8 version, u8 top_k, u16 layers; then per request
- * u16 layer, u16 expert, top_k requests to a group. One owner, no locking. */
+ * docs/TRACE.md describes the file. Version 1 holds the experts; version 2 also the best candidates
+ * of each group and their scores, which are checked and passed over when a file is loaded. One
+ * owner, no locking. */
+
+#include <stdio.h>
 
 #include "core/base/base.h"
 
@@ -16,7 +19,7 @@
 struct trace {
     uint32_t layers;      /* 1 .. 65535 */
     uint32_t top_k;       /* 1 .. 255 */
-    uint32_t experts;     /* highest expert seen plus one; 0 when empty */
+    uint32_t experts;     /* per layer where the file says so, else highest seen plus one */
     uint64_t group_count; /* groups recorded */
     uint64_t group_capacity;
     uint16_t *layer;      /* [group_capacity] */
@@ -35,10 +38,27 @@ uint32_t trace_add(struct trace *trace, uint32_t layer, const uint16_t *ids, uin
 uint32_t trace_run(const struct trace *trace, uint64_t first, uint32_t limit);
 const uint16_t *trace_ids(const struct trace *trace, uint64_t group);
 
-/* Fills an uninitialised trace from a file. ERR_IO when it cannot be read, ERR_RUN when it is not
+/* Fills an uninitialised trace from a file. ERR_IO when it cannot be read, ERR_MODEL when it is not
  * a sound trace, ERR_MEMORY; then nothing is left to free. */
 int trace_load(struct trace *trace, const char *path);
 /* ERR_OUTPUT when the file could not be written whole. */
 int trace_save(const struct trace *trace, const char *path);
+
+/* The file itself, written group by group as a run goes. */
+struct trace_format {
+    uint32_t layers, top_k;
+    uint32_t experts;    /* per layer; version 2 */
+    uint32_t candidates; /* of a group, top_k .. experts; 0 = version 1 */
+};
+
+#define TRACE_CANDIDATES 64U /* recorded where there are as many experts */
+
+/* ERR_USAGE when the shape does not fit the format. */
+int trace_format_check(const struct trace_format *format);
+/* In order from the stream's present place; whether that worked is the stream's to say. */
+void trace_write_head(FILE *file, const struct trace_format *format);
+/* ids: top_k of version 1, candidates of version 2, best first; scores [candidates] or NULL. */
+void trace_write_group(FILE *file, const struct trace_format *format, uint32_t layer,
+                       const uint16_t *ids, const float *scores);
 
 #endif

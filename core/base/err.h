@@ -15,7 +15,7 @@
     X(ERR_OUTPUT, -5004, 1, "an output could not be written")             \
     X(ERR_MEMORY, -5005, 1, "the system refused memory or threads")       \
     X(ERR_USAGE, -5006, 2, "the command line is wrong")                   \
-    X(ERR_MODEL, -5007, 3, "the model was refused")                       \
+    X(ERR_MODEL, -5007, 3, "the model or a trace was refused")            \
     X(ERR_FIT, -5008, 4, "the request does not fit")                      \
     X(ERR_VERDICT, -5009, 5, "the benchmark verdict is invalid")          \
     X(ERR_STOPPED, -5010, 130, "stopped by a signal")

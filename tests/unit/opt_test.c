@@ -50,17 +50,20 @@ static uint64_t next_use(const struct trace *trace, uint64_t group, uint32_t exp
     return group;
 }
 
-static uint64_t plain_opt(const struct trace *trace, uint32_t experts, uint32_t slots,
-                          uint32_t chunk)
+static struct replay_count plain_opt(const struct trace *trace, uint32_t experts, uint32_t slots,
+                                     uint32_t chunk)
 {
     bool resident[KEYS_MAX] = {false};
-    uint64_t hits = 0;
+    struct replay_count count = {0};
     for (uint64_t group = 0; group < trace->group_count;) {
         uint64_t end = batch_end(trace, group, chunk);
         uint32_t held = 0;
+        bool before[KEYS_MAX];
+        memcpy(before, resident, sizeof before);
         for (uint32_t key = 0; key < trace->layers * experts; key++) {
             bool asked = asks(trace, group, end, experts, key);
-            hits += asked && resident[key];
+            count.demands += asked;
+            count.hits += asked && resident[key];
             resident[key] = resident[key] || asked;
             held += resident[key];
         }
@@ -78,13 +81,17 @@ static uint64_t plain_opt(const struct trace *trace, uint32_t experts, uint32_t 
             resident[victim] = false;
             held--;
         }
+        for (uint32_t key = 0; key < KEYS_MAX; key++) {
+            count.evictions += before[key] && !resident[key];
+        }
         group = end;
     }
-    return hits;
+    return count;
 }
 
 START_TEST(belady_equals_its_plain_form_on_made_traces)
 {
+    uint32_t compared = 0;
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct rng rng = rng_seed(100 * (uint64_t)_i + seed);
         struct trace_model model = {.seed = seed, .layers = 1 + (uint32_t)rng_below(&rng, 5),
@@ -96,9 +103,16 @@ START_TEST(belady_equals_its_plain_form_on_made_traces)
         ck_assert_int_eq(trace_model_make(&trace, &model), 0);
         uint32_t slots = (uint32_t)rng_below(&rng, model.layers * model.experts + 2);
         ck_assert_int_eq(replay_opt(&trace, model.experts, slots, chunk, &count), 0);
-        ck_assert_uint_eq(count.hits, plain_opt(&trace, model.experts, slots, chunk));
+        struct replay_count plain = plain_opt(&trace, model.experts, slots, chunk);
+        ck_assert_uint_eq(count.demands, plain.demands);
+        ck_assert_uint_eq(count.hits, plain.hits);
+        if (slots >= chunk * model.top_k) { /* else equals may leave as hits or as misses */
+            ck_assert_uint_eq(count.evictions, plain.evictions);
+            compared++;
+        }
         trace_fini(&trace);
     }
+    ck_assert_uint_gt(compared, 0);
 }
 END_TEST
 
@@ -141,6 +155,19 @@ START_TEST(an_expert_asked_for_twice_in_a_chunk_counts_once)
 }
 END_TEST
 
+START_TEST(first_touches_are_the_distinct_keys)
+{
+    struct trace trace;
+    uint64_t first = 0;
+    ck_assert_int_eq(trace_load(&trace, TRACE_MODEL_SMALL_PATH), 0);
+    for (uint32_t chunk = 1; chunk <= 3; chunk++) {
+        ck_assert_int_eq(replay_first_touches(&trace, trace.experts, chunk, &first), 0);
+        ck_assert_uint_eq(first, 400);
+    }
+    trace_fini(&trace);
+}
+END_TEST
+
 START_TEST(belady_on_the_recorded_trace_is_as_published)
 {
     static const uint32_t slots[] = {455, 911, 1344, 1823, 3647};
@@ -164,6 +191,7 @@ static Suite *opt_suite(void)
     tcase_add_loop_test(tcase, belady_equals_its_plain_form_on_made_traces, 0, 5);
     tcase_add_test(tcase, no_policy_that_holds_a_batch_beats_belady);
     tcase_add_test(tcase, an_expert_asked_for_twice_in_a_chunk_counts_once);
+    tcase_add_test(tcase, first_touches_are_the_distinct_keys);
     if (recorded_path != NULL) {
         tcase_add_test(tcase, belady_on_the_recorded_trace_is_as_published);
     }

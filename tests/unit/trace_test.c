@@ -121,6 +121,88 @@ START_TEST(the_bytes_are_those_of_version_one)
 }
 END_TEST
 
+/* Version 2: two of five candidates of nine experts taken, then a second group. */
+static const unsigned char scored[] = {
+    'K', '3', 'R', 'T', 2, 2, 4, 0, 5, 0, 0, 0, 9, 0, 0, 0,
+    3, 0, 7, 0, 0, 0, 0x80, 0x3f, 1, 0, 0, 0, 0, 0x3f, 8, 0, 0, 0, 0, 0x3f, 0, 0, 0, 0, 0, 0,
+    2, 0, 0, 0, 0x80, 0xbf,
+    0, 0, 4, 0, 0, 0, 0x40, 0x40, 3, 0, 0, 0, 0, 0x40, 2, 0, 0, 0, 0, 0x40, 1, 0, 0, 0, 0, 0,
+    5, 0, 0, 0, 0, 0};
+
+START_TEST(scored_groups_are_written_as_version_two_and_load_as_their_best)
+{
+    const struct trace_format format = {.layers = 4, .top_k = 2, .experts = 9, .candidates = 5};
+    const uint16_t ids[2][5] = {{7, 1, 8, 0, 2}, {4, 3, 2, 1, 5}};
+    const float scores[2][5] = {{1.0F, 0.5F, 0.5F, 0, -1.0F}, {3.0F, 2.0F, 2.0F, 0, 0}};
+    unsigned char *bytes = NULL;
+    size_t size_bytes = 0;
+    FILE *file = open_memstream((char **)&bytes, &size_bytes);
+    ck_assert_ptr_nonnull(file);
+    trace_write_head(file, &format);
+    trace_write_group(file, &format, 3, ids[0], scores[0]);
+    trace_write_group(file, &format, 0, ids[1], scores[1]);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_uint_eq(size_bytes, sizeof scored);
+    ck_assert_mem_eq(bytes, scored, sizeof scored);
+    struct trace trace;
+    ck_assert_msg(load_bytes(&trace, bytes, size_bytes) == 0, "%s", err_message());
+    assert_sound(&trace);
+    ck_assert_uint_eq(trace.experts, 9);
+    ck_assert_uint_eq(trace.group_count, 2);
+    ck_assert_uint_eq(trace.layer[0], 3);
+    ck_assert_uint_eq(trace_ids(&trace, 0)[1], 1);
+    ck_assert_uint_eq(trace_ids(&trace, 1)[0], 4);
+    trace_fini(&trace);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(a_scored_file_cut_or_changed_is_refused_or_sound)
+{
+    unsigned char bytes[sizeof scored];
+    struct trace trace;
+    struct rng rng = rng_seed(12);
+    for (size_t size = 0; size < sizeof scored; size++) {
+        bool whole = size == 16 || size == 16 + 32;
+        ck_assert_int_eq(load_bytes(&trace, scored, size), whole ? 0 : ERR_MODEL);
+        trace_fini(&trace);
+    }
+    for (int turn = 0; turn < 4000; turn++) {
+        memcpy(bytes, scored, sizeof bytes);
+        bytes[rng_below(&rng, sizeof bytes)] = (unsigned char)rng_next(&rng);
+        if (load_bytes(&trace, bytes, sizeof bytes) == 0) {
+            assert_sound(&trace);
+            trace_fini(&trace);
+        }
+    }
+}
+END_TEST
+
+struct bad_byte {
+    uint32_t at;
+    unsigned char value;
+    const char *says;
+};
+
+static const struct bad_byte bad_bytes[] = {
+    {8, 1, "1 candidates of 9"},  {8, 10, "10 candidates of 9"}, {10, 1, "damaged head"},
+    {15, 1, "damaged head"},      {16, 4, "below 4"},            {18, 9, "group 0"},
+    {18, 1, "group 0"},           {23, 0x7f, "group 0"},         {23, 0, "group 0"},
+    {47, 0x3f, "best score first"},
+};
+
+START_TEST(a_damaged_scored_file_is_refused_with_its_reason)
+{
+    unsigned char bytes[sizeof scored];
+    struct trace trace;
+    const struct bad_byte *bad = &bad_bytes[_i];
+    memcpy(bytes, scored, sizeof bytes);
+    bytes[bad->at] = bad->value;
+    ck_assert_int_eq(load_bytes(&trace, bytes, sizeof bytes), ERR_MODEL);
+    ck_assert_msg(strstr(err_message(), bad->says) != NULL, "%s", err_message());
+}
+END_TEST
+
 START_TEST(what_is_saved_is_loaded)
 {
     struct trace made, loaded;
@@ -147,7 +229,7 @@ START_TEST(a_file_cut_anywhere_is_refused_or_a_whole_number_of_groups)
             ck_assert_uint_eq(trace.group_count, (size - 8) / 16);
             trace_fini(&trace);
         } else {
-            ck_assert_int_eq(rc, ERR_RUN);
+            ck_assert_int_eq(rc, ERR_MODEL);
             ck_assert_str_ne(err_message(), "");
             ck_assert_ptr_null(trace.ids);
         }
@@ -170,7 +252,7 @@ START_TEST(any_changed_byte_gives_a_sound_trace_or_an_error)
             assert_sound(&trace);
             trace_fini(&trace);
         } else {
-            ck_assert_int_eq(rc, ERR_RUN);
+            ck_assert_int_eq(rc, ERR_MODEL);
             refused++;
         }
         bytes[at] = was;
@@ -187,7 +269,7 @@ struct bad_file {
 
 static const struct bad_file bad_files[] = {
     {"magic", {'K', '3', 'R', 'X', 1, 2, 9, 0, 1, 0, 5, 0, 1, 0, 6, 0}, "K3RT"},
-    {"version", {'K', '3', 'R', 'T', 2, 2, 9, 0, 1, 0, 5, 0, 1, 0, 6, 0}, "version 2"},
+    {"version", {'K', '3', 'R', 'T', 3, 2, 9, 0, 1, 0, 5, 0, 1, 0, 6, 0}, "version 3"},
     {"no top-k", {'K', '3', 'R', 'T', 1, 0, 9, 0, 1, 0, 5, 0, 1, 0, 6, 0}, "top-k 0"},
     {"no layers", {'K', '3', 'R', 'T', 1, 2, 0, 0, 1, 0, 5, 0, 1, 0, 6, 0}, "0 layers"},
     {"part of a group", {'K', '3', 'R', 'T', 1, 3, 9, 0, 1, 0, 5, 0, 1, 0, 6, 0}, "inside"},
@@ -200,7 +282,7 @@ START_TEST(a_damaged_file_is_refused_with_its_reason)
 {
     struct trace trace;
     const struct bad_file *bad = &bad_files[_i];
-    ck_assert_msg(load_bytes(&trace, bad->bytes, sizeof bad->bytes) == ERR_RUN, "%s", bad->why);
+    ck_assert_msg(load_bytes(&trace, bad->bytes, sizeof bad->bytes) == ERR_MODEL, "%s", bad->why);
     ck_assert_msg(strstr(err_message(), bad->says) != NULL, "%s: %s", bad->why, err_message());
 }
 END_TEST
@@ -212,7 +294,7 @@ START_TEST(a_sparse_giant_is_refused_before_memory_is_taken)
     struct memory_file file = memory_file(header, sizeof header);
     ck_assert_int_eq(ftruncate(file.fd, (off_t)1 << 40), 0);
     err_clear();
-    ck_assert_int_eq(trace_load(&trace, file.path), ERR_RUN);
+    ck_assert_int_eq(trace_load(&trace, file.path), ERR_MODEL);
     ck_assert_ptr_nonnull(strstr(err_message(), "longer"));
     close(file.fd);
 }
@@ -302,6 +384,10 @@ static Suite *trace_suite(void)
     TCase *tcase = tcase_create("trace");
     tcase_add_test(tcase, the_small_trace_is_what_its_seeded_model_makes);
     tcase_add_test(tcase, the_bytes_are_those_of_version_one);
+    tcase_add_test(tcase, scored_groups_are_written_as_version_two_and_load_as_their_best);
+    tcase_add_test(tcase, a_scored_file_cut_or_changed_is_refused_or_sound);
+    tcase_add_loop_test(tcase, a_damaged_scored_file_is_refused_with_its_reason, 0,
+                        countof(bad_bytes));
     tcase_add_test(tcase, what_is_saved_is_loaded);
     tcase_add_test(tcase, a_file_cut_anywhere_is_refused_or_a_whole_number_of_groups);
     tcase_add_test(tcase, any_changed_byte_gives_a_sound_trace_or_an_error);
