@@ -23,6 +23,7 @@ static const struct subcommand subcommands[] = {
     {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
+    {"replay", cmd_replay, "replay recorded routing through the cache policies"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
 };
 
@@ -35,8 +36,8 @@ static void print_usage(FILE *out)
     fputs("\n`k3ring COMMAND --help` lists a command's options; `k3ring --version` tells the\n"
           "version. A first run:\n"
           "  k3ring synth tiny && k3ring run tiny --ids 3,141,59,26,53,58,97,93\n\n"
-          "exit status: 0 ok, 1 run failed, 2 usage, 3 model refused, 4 does not fit,\n"
-          "  5 benchmark verdict invalid, 130 interrupted, 141 nobody reads the output,\n"
+          "exit status: 0 ok, 1 run failed, 2 usage, 3 model or trace refused, 4 does not\n"
+          "  fit, 5 benchmark verdict invalid, 130 interrupted, 141 nobody reads the output,\n"
           "  143 terminated\n", out);
 }
 
