@@ -111,6 +111,9 @@ void kernels_thread_init(void);
 float mxfp4_scale(unsigned char scale);
 extern const float mxfp4_value[16]; /* E2M1 codes, 8 = -0 */
 
+/* The k largest choices of n, choice = score + bias, ties to the lower index, best first. */
+void router_order(uint16_t *index, float *choice, const float *score, const float *bias,
+                  uint32_t n, uint32_t k);
 /* The k largest of score[n] (choice = score + bias), ties to the lower index, best first.
  * weight[j] = score of index[j], normalised in double and rounded once when renormalize, times
  * scaling. Scores are sigmoid outputs. */

@@ -24,15 +24,20 @@ static uint32_t list_insert(uint16_t *index, float *choice, uint32_t count, uint
     return count < k ? count + 1 : k;
 }
 
-void router_top_k(uint16_t *index, float *weight, const float *score, const float *bias,
-                  uint32_t n, uint32_t k, bool renormalize, float scaling)
+void router_order(uint16_t *index, float *choice, const float *score, const float *bias,
+                  uint32_t n, uint32_t k)
 {
     assert(k >= 1 && k <= n && n <= UINT16_MAX + 1u);
     uint32_t count = 0;
     for (uint32_t e = 0; e < n; e++) {
-        /* weight holds the choices until the list is complete. */
-        count = list_insert(index, weight, count, k, (uint16_t)e, score[e] + bias[e]);
+        count = list_insert(index, choice, count, k, (uint16_t)e, score[e] + bias[e]);
     }
+}
+
+void router_top_k(uint16_t *index, float *weight, const float *score, const float *bias,
+                  uint32_t n, uint32_t k, bool renormalize, float scaling)
+{
+    router_order(index, weight, score, bias, n, k); /* weight holds the choices for now */
     double sum = 0.0;
     for (uint32_t j = 0; j < k; j++) {
         sum += (double)score[index[j]];

@@ -10,7 +10,7 @@
 static uint64_t fixed_bytes(const struct plan_account *a)
 {
     return a->reserve + a->index + a->schedule + a->small + a->state + a->kv + a->drafts +
-           a->activations + a->scratch + a->rows + a->cache_heap;
+           a->routing + a->activations + a->scratch + a->rows + a->cache_heap;
 }
 
 static uint64_t small_tensor_bytes(const struct model *model)
@@ -94,6 +94,7 @@ static void account_fixed(const struct model *model, struct plan *plan, uint32_t
     a->activations = plan->activations.size_bytes +
                      ((uint64_t)c->vocab + c->hidden) * sizeof(float) * r->head_rows;
     a->scratch = plan->scratch.size_bytes * r->workers;
+    a->routing = r->routing_token_bytes * chunk;
     a->rows = plan->row_window_bytes * chunk;
     a->cache_heap = r->cache_base_bytes;
 }

@@ -24,6 +24,8 @@ static const struct account_row account_rows[] = {
     {"state", "recurrent state", offsetof(struct plan_account, state)},
     {"kv", "latent cache of the context", offsetof(struct plan_account, kv)},
     {"drafts", "what drafted tokens leave until accepted", offsetof(struct plan_account, drafts)},
+    {"routing", "what a pass's routing leaves to be recorded",
+     offsetof(struct plan_account, routing)},
     {"small", "norms, taps, biases", offsetof(struct plan_account, small)},
     {"index", "where tensors lie", offsetof(struct plan_account, index)},
     {"schedule", "steps and tiles", offsetof(struct plan_account, schedule)},

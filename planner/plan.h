@@ -85,6 +85,7 @@ struct plan_request {
     uint32_t sequences;        /* states kept side by side */
     uint32_t head_rows;        /* tokens of a pass that may want logits */
     uint32_t drafts;           /* tokens a pass may try without keeping them */
+    uint64_t routing_token_bytes; /* what is noted of the routing of a pass's token */
     uint64_t index_bytes;      /* what the open model keeps */
     uint64_t cache_base_bytes; /* heap of the cache without slots */
     uint64_t cache_slot_bytes; /* heap of the cache per slot */
@@ -94,8 +95,8 @@ struct plan_request {
 
 /* Everything that will be resident, in bytes. */
 struct plan_account {
-    uint64_t reserve, index, schedule, small, state, kv, drafts, activations, scratch, rows, ring,
-        working, cached, cache_heap, pins;
+    uint64_t reserve, index, schedule, small, state, kv, drafts, routing, activations, scratch,
+        rows, ring, working, cached, cache_heap, pins;
     uint64_t total;
 };
 

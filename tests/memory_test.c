@@ -112,6 +112,7 @@ START_TEST(drafted_tokens_allocate_nothing_either)
     struct engine_options options = tiny_options(STEPS + 1);
     options.drafts = 2;
     options.pin_bytes = 0;
+    options.routing = ROUTING_SCORES;
     watch(&options);
 }
 END_TEST
@@ -149,6 +150,7 @@ static const char *const peak_arguments[] = {
     "--ram 32M --io sim --chunk 1",
     "--ram 20M --gen 64",
     "--ram 32M --draft ngram-fixed --draft-tokens 64 --gen 40",
+    "--ram 32M --gen 40 --trace /dev/null --trace-scores",
 };
 
 #ifndef K3RING_SANITIZED

@@ -15,14 +15,16 @@
 #include "core/cli/engine_options.h"
 #include "core/cli/output.h"
 #include "core/cli/progress.h"
+#include "core/cli/recorder.h"
 #include "core/cli/report.h"
 #include "core/cli/signals.h"
 #include "core/exec/draft.h"
 
 struct run_cli {
     struct engine_cli engine;
-    const char *ids, *stop, *json, *dump_logits, *heat;
+    const char *ids, *stop, *json, *dump_logits, *heat, *trace;
     uint64_t gen, draft, draft_tokens;
+    bool trace_scores;
 };
 
 enum { DRAFT_NONE, DRAFT_NGRAM, DRAFT_NGRAM_FIXED };
@@ -45,6 +47,10 @@ static const struct option_row rows[] = {
      "f32 logits of the last prompt position"},
     {"heat", OPTION_TEXT, offsetof(struct run_cli, heat), NULL, 0, 0, NULL, "FILE",
      "begin with what the cache policy learned before, keep it at the end (lar, lfu, lhr)"},
+    {"trace", OPTION_TEXT, offsetof(struct run_cli, trace), NULL, 0, 0, NULL, "FILE",
+     "record which experts each position takes, for `k3ring replay`"},
+    {"trace-scores", OPTION_FLAG, offsetof(struct run_cli, trace_scores), NULL, 0, 0, NULL, NULL,
+     "with --trace: also the 64 best candidates and their scores"},
     ENGINE_OPTION_ROWS(struct run_cli),
 };
 
@@ -80,6 +86,7 @@ struct run {
     struct tuning tuning;
     bool ids_on_stdout;
     bool ids_on_lines; /* a progress line would overwrite them */
+    struct recorder recorder;
     struct output json, dump, heat; /* open from the start: a bad path is told before the run */
     int dump_rc;
     struct rusage second, last; /* when the second and the latest token were made */
@@ -117,6 +124,12 @@ static void on_logits(void *ctx, uint32_t step, const float *logits)
             engine_interrupt(running);
         }
     }
+}
+
+static void on_positions(void *ctx, uint32_t count)
+{
+    struct run *run = ctx;
+    recorder_add(&run->recorder, running, count);
 }
 
 static int write_json(const struct run_report *report, struct output *out)
@@ -182,6 +195,7 @@ static int run_engine(struct run *run, struct engine *e)
     int out_rc = output_flush_stdout();
     rc = run->dump_rc < 0 ? run->dump_rc : rc < 0 ? rc : out_rc;
     rc = save_heat(run, e, rc);
+    rc = recorder_end(&run->recorder, rc);
     return report(run, e, rc, read_before);
 }
 
@@ -202,6 +216,25 @@ static int prepare_heat(struct run *run, const struct run_cli *cli)
                        "link", cli->heat);
     }
     return output_open(&run->heat, cli->heat);
+}
+
+static bool same_file(const char *path, const char *other)
+{
+    return other != NULL && strcmp(path, other) == 0;
+}
+
+static int prepare_trace(struct run *run, const struct run_cli *cli)
+{
+    if (cli->trace == NULL) {
+        return cli->trace_scores ? err_set(ERR_USAGE, "--trace-scores: give --trace FILE too") : 0;
+    }
+    if (same_file(cli->trace, cli->json) || same_file(cli->trace, cli->dump_logits) ||
+        same_file(cli->trace, cli->heat)) {
+        return err_set(ERR_USAGE, "--trace: %s is also another output; give two files",
+                       cli->trace);
+    }
+    run->request.on_positions = on_positions;
+    return recorder_open(&run->recorder, cli->trace);
 }
 
 static int prepare(struct run *run, const struct run_cli *cli)
@@ -238,6 +271,7 @@ static int prepare(struct run *run, const struct run_cli *cli)
     if (cli->heat != NULL) {
         TRY(prepare_heat(run, cli));
     }
+    TRY(prepare_trace(run, cli));
     run->ids_on_lines = isatty(STDOUT_FILENO) == 1;
     run->ids_on_stdout = cli->json == NULL || !(cli->json[0] == '-' && cli->json[1] == '\0');
     return run->result.ids != NULL ? 0 : err_set(ERR_MEMORY, "no memory for %llu ids",
@@ -253,6 +287,9 @@ static int open_and_run(struct run *run, const char *model)
     options.drafts = run->request.drafts;
     TRY(tuning_settle(&cli->engine, model, &options, &run->progress, &run->tuning));
     options.heat_path = cli->heat;
+    options.routing = cli->trace == NULL   ? ROUTING_NONE
+                      : cli->trace_scores ? ROUTING_SCORES
+                                          : ROUTING_EXPERTS;
     progress_begin(&run->progress, "opening", cli->engine.quiet);
     progress_show(&run->progress, 0, 0, model);
     struct engine *e = NULL;
@@ -264,6 +301,9 @@ static int open_and_run(struct run *run, const char *model)
     rc = engine_check_ids(e, "prompt", run->request.ids, run->request.id_count);
     if (rc == 0) {
         rc = engine_check_ids(e, "--stop", run->request.stop, run->request.stop_count);
+    }
+    if (rc == 0 && cli->trace != NULL) {
+        rc = recorder_begin(&run->recorder, e);
     }
     if (rc < 0) {
         engine_close(e);
@@ -302,6 +342,7 @@ int cmd_run(int argc, char **argv)
     output_abandon(&run.json);
     output_abandon(&run.dump);
     output_abandon(&run.heat);
+    output_abandon(&run.recorder.out);
     free(run.ids);
     free(run.stop);
     free(run.result.ids);

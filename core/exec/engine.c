@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/trace.h"
 #include "core/base/memory.h"
 #include "core/exec/exec_priv.h"
 
@@ -78,6 +79,21 @@ static struct policy_shape shape_of(const struct model_config *c, uint32_t slots
                                  .per_token = c->experts_per_token, .slots = slots};
 }
 
+/* Experts to be noted of a token at a layer. */
+static uint32_t noted_width(const struct engine_options *o, const struct model_config *c)
+{
+    uint64_t wide = max_u64(c->experts_per_token, min_u64(c->experts, TRACE_CANDIDATES));
+    return o->routing == ROUTING_NONE      ? 0
+           : o->routing == ROUTING_EXPERTS ? c->experts_per_token
+                                           : (uint32_t)wide;
+}
+
+static uint64_t noted_token_bytes(const struct engine_options *o, const struct model_config *c)
+{
+    uint64_t each = sizeof(uint16_t) + (o->routing == ROUTING_SCORES ? sizeof(float) : 0);
+    return (uint64_t)shape_of(c, 0).layers * noted_width(o, c) * each;
+}
+
 static uint32_t worker_count(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : memory_processors();
@@ -138,6 +154,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .sequences = sequences,
         .head_rows = tokens_min,
         .drafts = o->drafts,
+        .routing_token_bytes = noted_token_bytes(o, c),
         .index_bytes = model_resident_bytes(model),
         .cache_base_bytes = base,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
@@ -264,6 +281,24 @@ static int open_memory(struct engine *e)
 }
 
 /* Slices in the order of the walk, each taken by one of the threads. */
+/* What is noted of a pass's routing, for all its tokens. */
+static int open_notes(struct engine *e)
+{
+    const struct model_config *c = config_of(e);
+    size_t entries = (size_t)e->plan->chunk * shape_of(c, 0).layers *
+                     noted_width(&e->options, c);
+    if (entries == 0) {
+        return 0;
+    }
+    bool scores = e->options.routing == ROUTING_SCORES;
+    e->noted_width = noted_width(&e->options, c);
+    e->noted_ids = malloc(entries * sizeof *e->noted_ids);
+    e->noted_scores = scores ? malloc(entries * sizeof *e->noted_scores) : NULL;
+    return e->noted_ids != NULL && (e->noted_scores != NULL) == scores
+               ? 0 : err_set(ERR_MEMORY, "no memory for the routing of a pass; use a smaller "
+                             "--chunk");
+}
+
 static void *pin_main(void *argument)
 {
     struct engine *e = argument;
@@ -334,6 +369,7 @@ static int open_all(struct engine *e, const char *dir)
     TRY(resident_load(e));
     purge_allocator();
     TRY(open_memory(e));
+    TRY(open_notes(e));
     TRY(state_open(e));
     TRY(open_slab(e));
     TRY(open_cache(e));
@@ -413,6 +449,8 @@ void engine_close(struct engine *e)
     free(e->layer_max);
     free(e->trace_ids);
     free(e->trace_weights);
+    free(e->noted_ids);
+    free(e->noted_scores);
     free(e->batch.run);
     free(e->batch.use);
     free(e->batch.use_at);
@@ -465,6 +503,13 @@ void engine_trace(const struct engine *e, struct engine_trace *out)
 {
     *out = (struct engine_trace){.layer_max = e->layer_max, .route_ids = e->trace_ids,
                                  .route_weights = e->trace_weights};
+}
+
+void engine_routes(const struct engine *e, struct engine_routes *out)
+{
+    *out = (struct engine_routes){.layers = shape_of(config_of(e), 0).layers,
+                                  .width = e->noted_width, .ids = e->noted_ids,
+                                  .scores = e->noted_scores};
 }
 
 /* Each file system once, in file order; more than fit are left out. */

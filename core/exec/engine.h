@@ -21,6 +21,9 @@
 #define ENGINE_RAM_AUTO UINT64_MAX
 #define ENGINE_PLACES_MAX 8
 
+/* Nothing; the experts of every token; also the best TRACE_CANDIDATES and their scores. */
+enum engine_routing { ROUTING_NONE, ROUTING_EXPERTS, ROUTING_SCORES };
+
 struct engine_options {
     uint64_t ram_bytes;       /* ceiling of VmHWM, or ENGINE_RAM_AUTO */
     uint32_t io_depth;
@@ -44,6 +47,7 @@ struct engine_options {
     uint32_t sequences;       /* states side by side; 0 is 1 */
     bool sequences_most;      /* fewer, down to 1, when their states would take over half of ram */
     uint32_t drafts;          /* most drafted tokens of a pass */
+    enum engine_routing routing; /* what engine_routes tells of every token of a pass */
     void (*note)(const char *line);  /* talk that is not an error; may be NULL */
 };
 
@@ -73,6 +77,15 @@ struct engine_trace {
     const float *layer_max;       /* [layers]: |residual| max after each layer, last token */
     const uint16_t *route_ids;    /* [layers][k], last token; rows of dense layers unset */
     const float *route_weights;   /* [layers][k] */
+};
+
+/* The routing of all tokens of the last pass, in its order; valid until the next pass. Only with
+ * options.routing. The first experts_per_token of a row are those taken. */
+struct engine_routes {
+    uint32_t layers;              /* MoE layers */
+    uint32_t width;               /* experts of a token and layer, best choice first */
+    const uint16_t *ids;          /* [tokens][layers][width] */
+    const float *scores;          /* choice scores, the same; NULL without ROUTING_SCORES */
 };
 
 /* Settings really in force, for reports. */
@@ -170,6 +183,7 @@ int engine_end(struct engine *e);
 
 void engine_stats(struct engine *e, struct engine_stats *out);
 void engine_trace(const struct engine *e, struct engine_trace *out);
+void engine_routes(const struct engine *e, struct engine_routes *out);
 void engine_facts(const struct engine *e, struct engine_facts *out);
 
 /* What the cache policy has learned, for a heat file (cache/heat.h). Between sequences only.

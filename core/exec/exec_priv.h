@@ -213,6 +213,9 @@ struct engine {
     float *layer_max;              /* [layers] */
     uint16_t *trace_ids;           /* [layers][k] */
     float *trace_weights;
+    uint32_t noted_width;          /* experts noted of each token and MoE layer; 0 = none */
+    uint16_t *noted_ids;           /* [chunk][MoE layers][noted_width] */
+    float *noted_scores;           /* the same, or NULL */
     /* announced by the caller's thread, read by the I/O thread */
     _Atomic uint32_t passes_total, pass_now;
     _Atomic uint32_t pass_head[PASS_SLOTS]; /* of pass p at p % slots: lm_head passes by */

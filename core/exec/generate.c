@@ -57,6 +57,13 @@ static int take_step(struct generation *g, const float *logits)
     return 0;
 }
 
+static void tell_positions(const struct generate_request *r, uint32_t count)
+{
+    if (r->on_positions != NULL) {
+        r->on_positions(r->ctx, count);
+    }
+}
+
 static int run_prompt(struct generation *g, const float **logits)
 {
     const struct generate_request *r = g->request;
@@ -64,6 +71,7 @@ static int run_prompt(struct generation *g, const float **logits)
     for (uint32_t at = 0; at < r->id_count; at += chunk) {
         uint32_t count = r->id_count - at < chunk ? r->id_count - at : chunk;
         TRY(engine_pass(g->e, r->ids + at, count, logits));
+        tell_positions(r, count);
     }
     return 0;
 }
@@ -129,6 +137,7 @@ static int run_step(struct generation *g)
     uint64_t ended = nondet_now_ns();
     TRY(take_rows(g, ids, 1 + tried, &kept));
     engine_accept(g->e, kept);
+    tell_positions(r, 1 + kept);
     draft_learn(&g->draft, tried, kept, ended - begun);
     out->steps++;
     out->drafted += tried;

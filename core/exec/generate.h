@@ -22,6 +22,8 @@ struct generate_request {
     /* All may be NULL. step counts from 0; logits are [vocab], before the token is chosen. */
     void (*on_logits)(void *ctx, uint32_t step, const float *logits);
     void (*on_token)(void *ctx, uint32_t step, uint32_t id);
+    /* After a pass: its first count tokens are the sequence's for good. Before the next pass. */
+    void (*on_positions)(void *ctx, uint32_t count);
     void *ctx;
 };
 

@@ -17,6 +17,20 @@ void compute_situ(struct engine *e, uint32_t layer, uint32_t token)
                      c->situ_linear_beta);
 }
 
+/* For whoever records routing: every token of the pass has its own place. */
+static void note_route(struct engine *e, uint32_t layer, uint32_t token, const float *score)
+{
+    const struct model_config *c = config_of(e);
+    size_t row = (size_t)token * (c->layers - c->first_dense) + (layer - c->first_dense);
+    uint16_t *ids = e->noted_ids + row * e->noted_width;
+    if (e->noted_scores != NULL) {
+        router_order(ids, e->noted_scores + row * e->noted_width, score,
+                     e->small[layer].router_bias, c->experts, e->noted_width);
+    } else {
+        memcpy(ids, e->route_ids + (size_t)token * e->noted_width, e->noted_width * sizeof *ids);
+    }
+}
+
 void compute_route(struct engine *e, uint32_t layer, uint32_t token)
 {
     const struct model_config *c = config_of(e);
@@ -31,6 +45,9 @@ void compute_route(struct engine *e, uint32_t layer, uint32_t token)
     e->kernels->sigmoid(score, score, c->experts);
     router_top_k(ids, weight, score, e->small[layer].router_bias, c->experts, k, c->renormalize,
                  c->routed_scaling);
+    if (e->noted_width > 0) {
+        note_route(e, layer, token, score);
+    }
     if (token + 1 == e->tokens) {
         memcpy(e->trace_ids + (size_t)layer * k, ids, k * sizeof *ids);
         memcpy(e->trace_weights + (size_t)layer * k, weight, k * sizeof *weight);
