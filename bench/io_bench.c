@@ -5,7 +5,9 @@
  * block comes twice before all have come once. Then the ring against fio, in turns: same files,
  * size, depth and kind of memory; the ratio is taken pair by pair.
  *
- *   io_bench [--quick] [--json FILE] [FILE...]    without a file: a scratch file, then removed
+ *   io_bench [--quick] [--pairs] [--json FILE] [FILE...]
+ *
+ * --pairs: only fio. Without a file a scratch file is made, then removed.
  */
 
 #include <errno.h>
@@ -44,6 +46,7 @@ struct bench {
     uint32_t repeats;
     uint64_t repeat_ns;
     uint32_t pairs, pair_ms; /* with fio */
+    bool pairs_only;
     cJSON *json;
 };
 
@@ -361,7 +364,9 @@ static int run(char **paths, uint32_t count, bool quick)
            (unsigned long long)(ARENA_BYTES / MIB), huge_percent(), bench.repeats,
            (double)bench.repeat_ns / 1e9);
     cJSON_AddArrayToObject(bench.json, "rows");
-    TRY(table(quick));
+    if (!bench.pairs_only) {
+        TRY(table(quick));
+    }
     return against_fio(paths, count);
 }
 
@@ -373,10 +378,12 @@ int main(int argc, char **argv)
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (strcmp(argv[at], "--quick") == 0) {
             quick = true;
+        } else if (strcmp(argv[at], "--pairs") == 0) {
+            bench.pairs_only = true;
         } else if (strcmp(argv[at], "--json") == 0 && at + 1 < argc) {
             json = argv[++at];
         } else {
-            fprintf(stderr, "usage: io_bench [--quick] [--json FILE] [FILE...]\n");
+            fprintf(stderr, "usage: io_bench [--quick] [--pairs] [--json FILE] [FILE...]\n");
             return 2;
         }
     }
