@@ -216,20 +216,6 @@ START_TEST(a_draft_that_is_not_finite_is_a_wrong_draft_and_no_failure)
 }
 END_TEST
 
-/* Without what attention adds, the next token follows from the last one alone: it soon repeats. */
-static void make_forgetful(struct tiny *model)
-{
-    static const unsigned char zeros[REF_HIDDEN * REF_O_WIDTH * 2];
-    char name[128];
-    tiny_copy(model, &tiny, TINY_MEMORY);
-    for (uint32_t layer = 0; layer < REF_LAYERS; layer++) {
-        snprintf(name, sizeof name, "language_model.model.layers.%u.self_attn.o_proj.weight",
-                 layer);
-        bool mla = layer % 4 == 3 || layer + 1 == REF_LAYERS;
-        tiny_poke(model, name, 0, zeros, REF_HIDDEN * (mla ? REF_O_WIDTH : REF_KDA_WIDTH) * 2);
-    }
-}
-
 struct looped {
     uint32_t ids[LOOP_GEN];
     struct generate_result result;
@@ -255,7 +241,7 @@ START_TEST(repeating_text_takes_fewer_passes_and_the_same_bits)
     struct tiny forgetful;
     struct looped plain;
     struct looped drafted;
-    make_forgetful(&forgetful);
+    tiny_forgetful(&forgetful, &tiny);
     generate_loop(&forgetful, 0, &plain);
     generate_loop(&forgetful, DRAFTS, &drafted);
     ck_assert_uint_eq(plain.result.steps, LOOP_GEN - 1);

@@ -21,7 +21,7 @@
 #include "tests/support/tiny.h"
 
 #define RUN "run %s --ids 3,141,59,26,53,58,97,93 --quiet "
-#define GEN 40
+#define GEN 80 /* the golden text repeats nothing before, so that nothing would be drafted */
 #define POSITIONS (GOLDEN_PROMPT + GEN - 1)
 #define MOE (REF_LAYERS - 1)
 #define EXPERTS 16U
@@ -123,19 +123,46 @@ START_TEST(the_trace_is_the_routing_of_every_position_however_it_is_run)
 }
 END_TEST
 
-START_TEST(drafts_of_that_run_were_kept_and_refused)
+/* How many drafted tokens the run that just ended kept, and tried. */
+static void count_drafts(uint64_t *accepted, uint64_t *drafted)
 {
-    uint64_t drafted, accepted;
-    k3ring(RUN "--gen %d --draft ngram-fixed --json -", tiny.dir, GEN);
-    expect(0, NULL);
     cJSON *root = json_parse(process.out, strlen(process.out), "report", false);
+    ck_assert_msg(root != NULL, "%s", process.out);
     const cJSON *drafts = cJSON_GetObjectItem(root, "drafts");
-    ck_assert(json_u64(cJSON_GetObjectItem(drafts, "drafted"), &drafted));
-    ck_assert(json_u64(cJSON_GetObjectItem(drafts, "accepted"), &accepted));
-    printf("note: %u of %u drafted tokens kept\n", (unsigned)accepted, (unsigned)drafted);
-    ck_assert_uint_gt(accepted, 0);
-    ck_assert_uint_lt(accepted, drafted);
+    ck_assert(json_u64(cJSON_GetObjectItem(drafts, "drafted"), drafted));
+    ck_assert(json_u64(cJSON_GetObjectItem(drafts, "accepted"), accepted));
     cJSON_Delete(root);
+}
+
+START_TEST(drafts_that_are_kept_are_recorded_once_and_others_never)
+{
+    static const char *const tries[] = {"", "--draft ngram-fixed --draft-tokens 2",
+                                        "--draft ngram-fixed --draft-tokens 9"};
+    struct tiny forgetful;
+    size_t size, first_size = 0;
+    unsigned char *first = NULL;
+    tiny_forgetful(&forgetful, &tiny);
+    for (size_t i = 0; i < countof(tries); i++) {
+        uint64_t accepted, drafted;
+        k3ring(RUN "--gen 150 --json - --trace %s %s", forgetful.dir, path, tries[i]);
+        expect(0, NULL);
+        count_drafts(&accepted, &drafted);
+        unsigned char *bytes = take_file(&size);
+        if (i == 0) {
+            first = bytes;
+            first_size = size;
+            ck_assert_uint_eq(size, 8 + (GOLDEN_PROMPT + 149) * MOE * GROUP_BYTES);
+            continue;
+        }
+        printf("note: %u of %u drafted tokens kept\n", (unsigned)accepted, (unsigned)drafted);
+        ck_assert_uint_gt(accepted, 0);
+        ck_assert_uint_lt(accepted, drafted);
+        ck_assert_uint_eq(size, first_size);
+        ck_assert_mem_eq(bytes, first, size);
+        free(bytes);
+    }
+    free(first);
+    tiny_remove(&forgetful);
 }
 END_TEST
 
@@ -311,7 +338,7 @@ static Suite *record_suite(void)
     tcase_set_timeout(tcase, 240);
     tcase_add_loop_test(tcase, the_trace_is_the_routing_of_every_position_however_it_is_run, 0,
                         countof(ways));
-    tcase_add_test(tcase, drafts_of_that_run_were_kept_and_refused);
+    tcase_add_test(tcase, drafts_that_are_kept_are_recorded_once_and_others_never);
     tcase_add_test(tcase, the_trace_is_what_the_reference_routes);
     tcase_add_test(tcase, scores_are_those_the_choice_was_made_by);
     tcase_add_test(tcase, recording_moves_no_bit_and_replays);

@@ -243,6 +243,19 @@ void tiny_edit_header(const struct tiny *tiny, uint32_t shard, const char *befor
     free(text);
 }
 
+void tiny_forgetful(struct tiny *model, const struct tiny *from)
+{
+    static const unsigned char zeros[REF_HIDDEN * REF_O_WIDTH * 2];
+    char name[128];
+    tiny_copy(model, from, TINY_MEMORY);
+    for (uint32_t layer = 0; layer < REF_LAYERS; layer++) {
+        snprintf(name, sizeof name, "language_model.model.layers.%u.self_attn.o_proj.weight",
+                 layer);
+        bool mla = layer % 4 == 3 || layer + 1 == REF_LAYERS;
+        tiny_poke(model, name, 0, zeros, REF_HIDDEN * (mla ? REF_O_WIDTH : REF_KDA_WIDTH) * 2);
+    }
+}
+
 struct engine_options tiny_options(uint32_t gen)
 {
     return (struct engine_options){

@@ -52,6 +52,10 @@ void tiny_poke(const struct tiny *tiny, const char *tensor, uint64_t at_bytes, c
 void tiny_move(const struct tiny *tiny, const char *tensor, uint64_t to_bytes, uint64_t from_bytes,
                size_t size_bytes);
 
+/* A copy without what attention adds: the next token follows from the last one alone, so that text
+ * soon repeats itself and drafts prove right. */
+void tiny_forgetful(struct tiny *to, const struct tiny *from);
+
 /* Fills a shard's header with spaces up to header_bytes; the data follows unchanged. */
 void tiny_pad_header(const struct tiny *tiny, uint32_t shard, uint64_t header_bytes);
 

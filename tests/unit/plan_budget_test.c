@@ -68,8 +68,8 @@ static void expect_account(const struct plan *plan)
 {
     const struct plan_account *a = &plan->account;
     uint64_t sum = a->reserve + a->index + a->schedule + a->small + a->state + a->kv +
-                   a->routing + a->activations + a->scratch + a->rows + a->ring + a->working + a->cached +
-                   a->cache_heap + a->pins;
+                   a->routing + a->activations + a->scratch + a->rows + a->ring + a->working +
+                   a->cached + a->cache_heap + a->pins;
     ck_assert_uint_eq(a->total, sum);
     ck_assert_uint_le(a->total, plan->request.ram_bytes);
     ck_assert_uint_le(plan->floor_bytes, plan->request.ram_bytes);
