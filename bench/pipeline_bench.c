@@ -59,7 +59,7 @@ struct sequence {
     uint64_t token_bytes;
 };
 
-static void die(const char *what)
+static _Noreturn void die(const char *what)
 {
     fprintf(stderr, "pipeline_bench: %s: %s\n", what, err_message());
     exit(1);
