@@ -2,8 +2,10 @@
 /* A streamed token against the co-run: the same reads and the same kernels over as many bytes, by
  * as many threads, at once and without waiting for each other (bench/corun.h). Reads alone and
  * compute alone stand beside it. All of them take turns inside one run; the ratio is taken from
- * neighbours in time. Regimes: the drive is the limit; drive and cores are even (the pin that
- * makes them so is searched); the cores are the limit.
+ * neighbours in time. Regimes: the drive is the limit (`drive`); drive and cores are even, the pin
+ * that makes them so being searched, once with all experts streamed, which cannot be asked for
+ * before their router has run (`even`), and once with the experts cached (`trunk`); the cores are
+ * the limit (`cores`).
  *
  *   pipeline_bench MODEL [--quick] [--json FILE] [--only REGIME]
  */
@@ -199,7 +201,7 @@ static uint64_t even_pins(const struct settings *s, const struct regime *g)
         struct figure compute = {0};
         uint64_t bytes = 0;
         if (engine_plan(s->dir, &o, &model, &plan) < 0 ||
-            corun_open(&c, model, plan, memory_processors(), false) < 0) {
+            corun_open(&c, model, plan, memory_processors(), trial.slots > 0) < 0) {
             die("search");
         }
         run_corun(c, CORUN_READS, 1, &bytes);
@@ -309,6 +311,7 @@ static uint32_t run_regimes(const struct settings *s, struct row *rows)
 {
     struct regime drive = {"drive", 1536 * MIB, PLAN_AUTO, PLAN_AUTO};
     struct regime even = {"even", 64 * GIB, 0, 0};
+    struct regime cached = {"trunk", 64 * GIB, 0, CACHED_SLOTS};
     struct regime cores = {"cores", 64 * GIB, 0, CACHED_SLOTS};
     uint64_t trunk = trunk_bytes(s, &drive);
     uint32_t count = 0;
@@ -319,6 +322,11 @@ static uint32_t run_regimes(const struct settings *s, struct row *rows)
         even.pin_bytes = even_pins(s, &even);
         even.ram_bytes = even.pin_bytes + 512 * MIB;
         measure(s, &even, &rows[count++]);
+    }
+    if (s->only == NULL || strcmp(s->only, cached.name) == 0) {
+        cached.pin_bytes = even_pins(s, &cached);
+        cached.ram_bytes = cached.pin_bytes + CACHED_SLOTS * 17 * MIB + 512 * MIB;
+        measure(s, &cached, &rows[count++]);
     }
     if (s->only == NULL || strcmp(s->only, cores.name) == 0) {
         cores.pin_bytes = (uint64_t)((double)trunk * RESIDENT_PERCENT / 100);
@@ -332,7 +340,7 @@ int main(int argc, char **argv)
 {
     const char *json = NULL;
     struct settings s = {.tokens = 4, .repeats = 5};
-    struct row rows[3];
+    struct row rows[4];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             s.tokens = 1;

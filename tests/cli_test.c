@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/json.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
@@ -23,34 +23,7 @@
 #define IDS_16 "170 126 66 6 37 136 98 66 243 207 99 72 180 212 11 114\n"
 
 static struct tiny tiny;
-static struct tiny folder;  /* caught outputs */
 static struct tiny results; /* what tests let the program write */
-static struct process process;
-
-/* Runs k3ring to its end. */
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(part == NULL || strstr(process.err, part) != NULL, "no \"%s\" in: %s", part,
-                  process.err);
-}
-
-/* A refusal is one line, and nothing stands on standard output. */
-static void expect_refusal(int status, const char *part)
-{
-    expect(status, part);
-    ck_assert_str_eq(process.out, "");
-    const char *end = strchr(process.err, '\n');
-    ck_assert_msg(end != NULL && end[1] == '\0', "not one line: %s", process.err);
-    ck_assert_msg(strncmp(process.err, "k3ring: ", 8) == 0, "%s", process.err);
-}
 
 static uint32_t entries_of(const struct tiny *where)
 {

@@ -12,21 +12,14 @@
 #include <unistd.h>
 
 #include "core/base/json.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
 #define RUN "run %s --ids 3,141,59,26,53,58,97,93 --quiet --ram 64M --pin 0 --expert-slots 24 "
 
-static struct tiny tiny, folder, results;
-static struct process process;
+static struct tiny tiny, results;
 static char heat[TINY_PATH_BYTES];
-
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
 
 static void begin(void)
 {
@@ -37,14 +30,6 @@ static void begin(void)
 static void end(void)
 {
     tiny_remove(&results);
-}
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(part == NULL || strstr(process.err, part) != NULL, "no \"%s\" in: %s", part,
-                  process.err);
 }
 
 /* Hits of the report on standard output, after the golden hash was found in it. */

@@ -17,7 +17,7 @@
 #include "core/base/nondet.h"
 #include "core/cli/pack.h"
 #include "tests/support/packed.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 
 #define WATCHDOG_SECONDS 300
@@ -25,24 +25,9 @@
 #define LIMITS 10
 
 static struct tiny source;
-static struct tiny folder; /* caught outputs */
 static struct tiny whole;  /* what an undisturbed run makes */
 static struct tiny top;    /* holds the packs of a test */
 static struct tiny out;    /* one of them: made by the program */
-static struct process process;
-
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(strstr(process.err, part) != NULL, "no \"%s\" in: %s", part, process.err);
-}
 
 static void begin(void)
 {

@@ -12,7 +12,7 @@
 
 #include "core/cli/pack.h"
 #include "tests/support/packed.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 
 #define WATCHDOG_SECONDS 300
@@ -20,30 +20,7 @@
 #define IDS_4 "170 126 66 6\n"
 
 static struct tiny source;  /* never changed by a test */
-static struct tiny folder;  /* caught outputs */
-static struct process process;
 static struct tiny_run run;
-
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(strstr(process.err, part) != NULL, "no \"%s\" in: %s", part, process.err);
-}
-
-static void expect_refusal(int status, const char *part)
-{
-    expect(status, part);
-    ck_assert_str_eq(process.out, "");
-    const char *end = strchr(process.err, '\n');
-    ck_assert_msg(end != NULL && end[1] == '\0', "not one line: %s", process.err);
-}
 
 static void expect_golden(const struct tiny *model)
 {

@@ -16,7 +16,7 @@
 #include "cache/trace.h"
 #include "core/base/json.h"
 #include "kernels/kernels.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
@@ -28,8 +28,7 @@
 #define GROUP_BYTES (4 * REF_TOP)
 #define SCORED_GROUP_BYTES (2 + 6 * EXPERTS)
 
-static struct tiny tiny, folder, results;
-static struct process process;
+static struct tiny tiny, results;
 static char path[TINY_PATH_BYTES];
 
 /* From the plainest run, one token a pass. */
@@ -37,20 +36,6 @@ static struct truth {
     uint16_t expert[POSITIONS][MOE][REF_TOP];
     float weight[POSITIONS][MOE][REF_TOP];
 } truth;
-
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(part == NULL || strstr(process.err, part) != NULL, "no \"%s\" in: %s", part,
-                  process.err);
-}
 
 /* The file at path, removed. */
 static unsigned char *take_file(size_t *size_bytes)

@@ -13,7 +13,7 @@
 #include "cache/opt.h"
 #include "core/base/err.h"
 #include "core/base/json.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 #include "tests/support/trace_model.h"
@@ -22,31 +22,8 @@
 #define K3_TOKENS 3U
 
 static const char *recorded_path;
-static struct tiny tiny, folder, results;
-static struct process process;
+static struct tiny tiny, results;
 static char full[TINY_PATH_BYTES]; /* a trace of the full model's shape */
-
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(part == NULL || strstr(process.err, part) != NULL, "no \"%s\" in: %s", part,
-                  process.err);
-}
-
-static void expect_refusal(int status, const char *part)
-{
-    expect(status, part);
-    ck_assert_str_eq(process.out, "");
-    const char *end = strchr(process.err, '\n');
-    ck_assert_msg(end != NULL && end[1] == '\0', "not one line: %s", process.err);
-}
 
 static cJSON *report(void)
 {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/json.h"
-#include "tests/support/process.h"
+#include "tests/support/command.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
@@ -24,23 +24,7 @@
 
 static struct tiny small;   /* too small to measure, in memory */
 static struct tiny large;   /* on a drive */
-static struct tiny folder;  /* caught outputs */
 static struct tiny cache;   /* XDG_CACHE_HOME */
-static struct process process;
-
-#define k3ring(...)                                                                               \
-    do {                                                                                          \
-        process_start(&process, folder.dir, process_binary(), __VA_ARGS__);                       \
-        process_wait(&process);                                                                   \
-    } while (0)
-
-static void expect(int status, const char *part)
-{
-    ck_assert_msg(process.status == status, "exit %d, expected %d; it said: %s", process.status,
-                  status, process.err);
-    ck_assert_msg(part == NULL || strstr(process.err, part) != NULL, "no \"%s\" in: %s", part,
-                  process.err);
-}
 
 static bool says(const char *part)
 {
