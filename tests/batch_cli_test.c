@@ -216,11 +216,26 @@ START_TEST(two_batches_do_not_write_one_output)
     for (int i = 0; i < 6000 && journal_lines() < 1; i++) {
         pause_ms(5);
     }
+    kill(first.pid, SIGSTOP); /* it must not end before the second has looked */
     batch("--quiet");
     ck_assert_int_eq(process.status, 2);
     ck_assert_ptr_nonnull(strstr(process.err, "another k3ring batch"));
     kill(first.pid, SIGKILL);
     process_wait(&first);
+}
+END_TEST
+
+START_TEST(a_file_that_only_looks_like_a_journal_is_left_alone)
+{
+    write_input("{\"ids\": [1], \"gen\": 2}");
+    tiny_put(&results, "out.jsonl.part", "precious", 8);
+    batch("--quiet");
+    ck_assert_int_eq(process.status, 2);
+    size_t size;
+    char *kept = (char *)tiny_read(&results, "out.jsonl.part", &size);
+    ck_assert_uint_eq(size, 8);
+    ck_assert_mem_eq(kept, "precious", 8);
+    free(kept);
 }
 END_TEST
 
@@ -239,6 +254,13 @@ START_TEST(a_failed_sequence_is_told_in_its_line_and_by_the_exit_code)
                                  "finite after layer 0"));
     ck_assert_ptr_null(strstr(second, "logits_hash"));
     free(text);
+    /* Also when it failed before an interruption, and all that is left goes well. */
+    write_input("{\"ids\": [77], \"gen\": 2}\n{\"ids\": [5], \"gen\": 200}\n");
+    start_and_end(SIGKILL, 1);
+    ck_assert_int_eq(process.status, 128 + SIGKILL);
+    batch("--quiet");
+    ck_assert_msg(process.status == 1, "exit %d: %s", process.status, process.err);
+    ck_assert_ptr_nonnull(strstr(process.err, "1 of 2 sequences"));
 }
 END_TEST
 
@@ -257,6 +279,7 @@ int main(void)
     tcase_add_test(tests, an_ended_batch_goes_on_where_it_was);
     tcase_add_test(tests, a_journal_of_another_batch_is_left_alone);
     tcase_add_test(tests, two_batches_do_not_write_one_output);
+    tcase_add_test(tests, a_file_that_only_looks_like_a_journal_is_left_alone);
     tcase_add_test(tests, a_failed_sequence_is_told_in_its_line_and_by_the_exit_code);
     suite_add_tcase(suite, tests);
     tiny_make(&tiny, TINY_MEMORY);

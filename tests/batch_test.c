@@ -95,6 +95,7 @@ static void find_alone(void)
 
 struct audience {
     uint32_t next, limit;
+    const struct tiny *spoil; /* the model to write to after the first result */
     struct made made[LINES];
     uint32_t results;
 };
@@ -122,6 +123,10 @@ static int take(void *ctx, const struct batch_result *result)
     memcpy(made->hash, result->hash, sizeof made->hash);
     snprintf(made->error, sizeof made->error, "%s", result->error != NULL ? result->error : "");
     a->results++;
+    if (a->spoil != NULL && a->results == 1) {
+        static const unsigned char byte = 1;
+        tiny_poke(a->spoil, "language_model.model.norm.weight", 0, &byte, 1);
+    }
     return 0;
 }
 
@@ -262,6 +267,25 @@ START_TEST(a_sequence_that_is_not_finite_fails_alone)
 }
 END_TEST
 
+START_TEST(nothing_is_handed_over_after_a_file_was_written_to)
+{
+    struct tiny spoilt;
+    struct engine_options options = base_options();
+    struct engine *e = NULL;
+    struct batch_totals totals;
+    find_alone();
+    tiny_copy(&spoilt, &tiny, TINY_MEMORY);
+    struct audience a = {.limit = LINES, .spoil = &spoilt};
+    struct batch_source source = {next_line, take, &a};
+    options.sequences = 2;
+    ck_assert_int_eq(engine_open(&e, spoilt.dir, &options), 0);
+    ck_assert_int_eq(batch_run(e, &source, &forecast, &totals), ERR_IO);
+    ck_assert_uint_eq(a.results, 1);
+    engine_close(e);
+    tiny_remove(&spoilt);
+}
+END_TEST
+
 START_TEST(states_that_do_not_fit_are_fewer_when_the_engine_may_choose)
 {
     struct engine_options options = base_options();
@@ -289,6 +313,7 @@ int main(void)
     tcase_add_test(tests, sequences_together_make_the_bits_they_make_alone);
     tcase_add_test(tests, weights_pass_by_once_for_all_sequences);
     tcase_add_test(tests, a_sequence_that_is_not_finite_fails_alone);
+    tcase_add_test(tests, nothing_is_handed_over_after_a_file_was_written_to);
     tcase_add_test(tests, states_that_do_not_fit_are_fewer_when_the_engine_may_choose);
     suite_add_tcase(suite, tests);
     tiny_make(&tiny, TINY_MEMORY);

@@ -30,7 +30,7 @@ static bool read_ids(struct scan *scan, uint32_t **ids, uint32_t *count, const c
     if (!scan_expect(scan, '[')) {
         return false;
     }
-    while (scan_next(scan, ']', &first)) {
+    while (scan_next(scan, ']', &first)) { /* as many as there may be; given back below */
         if (!scan_u64(scan, &value)) {
             return false;
         }
@@ -40,6 +40,8 @@ static bool read_ids(struct scan *scan, uint32_t **ids, uint32_t *count, const c
         }
         (*ids)[(*count)++] = (uint32_t)value;
     }
+    uint32_t *fitting = realloc(*ids, (*count + 1ULL) * sizeof **ids);
+    *ids = fitting != NULL ? fitting : *ids;
     return scan->fault == NULL;
 }
 
@@ -173,6 +175,18 @@ void batch_input_free(struct batch_input *input)
     free(input->line);
     file_text_free(&input->file);
     *input = (struct batch_input){0};
+}
+
+/* An id of a result takes up to ten digits and a comma; the rest of its line some 200 bytes. */
+uint64_t batch_input_bytes(const struct batch_input *input)
+{
+    uint64_t bytes = input->file.size_bytes + input->count * sizeof *input->line;
+    for (uint32_t i = 0; i < input->count; i++) {
+        const struct batch_line *line = &input->line[i];
+        bytes += ((uint64_t)line->id_count + line->stop_count) * sizeof(uint32_t);
+        bytes += 200 + line->id_bytes + 11ULL * line->gen;
+    }
+    return bytes;
 }
 
 uint32_t batch_input_prompt_max(const struct batch_input *input)

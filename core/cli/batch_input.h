@@ -26,6 +26,9 @@ struct batch_input {
 int batch_input_read(const char *path, uint32_t gen_default, struct batch_input *out);
 void batch_input_free(struct batch_input *input);
 
+/* What the input keeps in memory, and what its results may come to as text. */
+uint64_t batch_input_bytes(const struct batch_input *input);
+
 /* Tokens of the longest prompt; positions of the longest sequence. */
 uint32_t batch_input_prompt_max(const struct batch_input *input);
 uint64_t batch_input_positions_max(const struct batch_input *input);

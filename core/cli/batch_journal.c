@@ -22,17 +22,19 @@ static int heading(const struct batch_journal *j, const char *identity, char *te
                     j->count, identity);
 }
 
-/* "INDEX RESULT": takes a line over when it is whole and makes sense. */
+/* "INDEX + RESULT", or with a minus for a failed one: taken over when it is whole. */
 static void take_line(struct batch_journal *j, const char *line, size_t size_bytes)
 {
     char *after;
     unsigned long index = strtoul(line, &after, 10);
-    size_t skip = (size_t)(after - line) + 1;
-    bool good = after != line && *after == ' ' && index < j->count && skip < size_bytes &&
+    size_t skip = (size_t)(after - line) + 3;
+    bool good = after != line && skip < size_bytes && after[0] == ' ' &&
+                (after[1] == '+' || after[1] == '-') && after[2] == ' ' && index < j->count &&
                 line[size_bytes - 1] == '}' && j->result[index] == NULL;
     if (good) {
         j->result[index] = strndup(line + skip, size_bytes - skip);
         j->finished += j->result[index] != NULL;
+        j->failed += j->result[index] != NULL && after[1] == '-';
     }
 }
 
@@ -43,8 +45,9 @@ static int take_up(struct batch_journal *j, const char *head, size_t head_bytes,
     struct file_text text;
     TRY(file_read(j->path, 16ULL * GIB, &text));
     const char *end = text.text + text.size_bytes;
-    bool ours = text.size_bytes >= head_bytes && memcmp(text.text, head, head_bytes) == 0;
-    if (!ours && memchr(text.text, '\n', text.size_bytes) != NULL) {
+    bool begun = memcmp(text.text, head, min_u64(text.size_bytes, head_bytes)) == 0;
+    bool ours = begun && text.size_bytes >= head_bytes;
+    if (!begun) {
         file_text_free(&text);
         return err_set(ERR_USAGE, "%s: is of another input or model; remove it to begin anew, or "
                        "give another --out", j->path);
@@ -87,13 +90,17 @@ static int open_file(struct batch_journal *j, const char *identity)
     return fflush(j->file) == 0 ? 0 : refuse(j->path, "cannot be written");
 }
 
+int batch_journal_taken(const char *out_path)
+{
+    return err_set(ERR_USAGE, "%s: is there already; remove it or give another --out", out_path);
+}
+
 int batch_journal_open(struct batch_journal *j, const char *out_path, uint32_t count,
                        const char identity[JOURNAL_IDENTITY_BYTES])
 {
     *j = (struct batch_journal){.out_path = out_path, .count = count};
     if (file_exists(out_path)) {
-        return err_set(ERR_USAGE, "%s: is there already; remove it or give another --out",
-                       out_path);
+        return batch_journal_taken(out_path);
     }
     j->result = calloc(count, sizeof *j->result);
     if (j->result == NULL || asprintf(&j->path, "%s.part", out_path) < 0) {
@@ -103,13 +110,14 @@ int batch_journal_open(struct batch_journal *j, const char *out_path, uint32_t c
     return open_file(j, identity);
 }
 
-int batch_journal_add(struct batch_journal *j, uint32_t index, char *text)
+int batch_journal_add(struct batch_journal *j, uint32_t index, bool failed, char *text)
 {
     assert(index < j->count && j->result[index] == NULL);
     j->result[index] = text;
     j->finished++;
+    j->failed += failed;
     errno = 0;
-    fprintf(j->file, "%u %s\n", index, text);
+    fprintf(j->file, "%u %c %s\n", index, failed ? '-' : '+', text);
     bool bad = fflush(j->file) != 0 || fdatasync(fileno(j->file)) != 0;
     return bad ? refuse(j->path, "cannot be written") : 0;
 }

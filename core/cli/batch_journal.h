@@ -19,15 +19,19 @@ struct batch_journal {
     FILE *file;
     char **result;   /* [count] finished lines without their newline; NULL = not yet */
     uint32_t count, finished;
+    uint32_t failed; /* of the finished, those that met a value that is not finite */
     bool ours;       /* locked, and of this input and model */
 };
+
+/* ERR_USAGE: the output is there already. */
+int batch_journal_taken(const char *out_path);
 
 /* Opens or takes up the journal of count sequences. ERR_USAGE when out_path is there already,
  * another process writes it, or the journal is of another input or model. */
 int batch_journal_open(struct batch_journal *j, const char *out_path, uint32_t count,
                        const char identity[JOURNAL_IDENTITY_BYTES]);
 /* Takes text, on the heap, as the result of a sequence, and brings it to the drive. */
-int batch_journal_add(struct batch_journal *j, uint32_t index, char *text);
+int batch_journal_add(struct batch_journal *j, uint32_t index, bool failed, char *text);
 /* All results in order to out_path; the journal goes. */
 int batch_journal_finish(struct batch_journal *j);
 /* Leaves the journal for later; removes it when nothing is finished. */

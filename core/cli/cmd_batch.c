@@ -124,7 +124,7 @@ static int take_result(void *ctx, const struct batch_result *result)
     if (text == NULL) {
         return err_set(ERR_MEMORY, "no memory for a result");
     }
-    return batch_journal_add(&job->journal, result->tag, text);
+    return batch_journal_add(&job->journal, result->tag, result->error != NULL, text);
 }
 
 static void on_tick(void *ctx, const struct engine_progress *p)
@@ -213,9 +213,9 @@ static int run_lines(struct batch_job *job)
     }
     TRY(rc);
     TRY(batch_journal_finish(&job->journal));
-    if (job->totals.failed > 0) {
+    if (job->journal.failed > 0) {
         return err_set(ERR_NUMERIC, "%u of %u sequences met a value that is not finite: their "
-                       "lines in %s have an \"error\"", job->totals.failed, job->input.count,
+                       "lines in %s have an \"error\"", job->journal.failed, job->input.count,
                        job->cli->out);
     }
     return 0;
@@ -302,6 +302,7 @@ static int open_and_run(struct batch_job *job, const char *model, const char *in
                            &options));
     options.sequences = lanes;
     options.sequences_most = cli->sequences == OPTION_AUTO;
+    options.caller_bytes = batch_input_bytes(&job->input);
     options.prompt_tokens = (uint32_t)min_u64((uint64_t)prompt * lanes, UINT32_MAX);
     TRY(tuning_settle(&cli->engine, model, &options, &job->progress, &job->tuning));
     progress_begin(&job->progress, "opening", cli->engine.quiet);
@@ -324,6 +325,9 @@ int cmd_batch(int argc, char **argv)
     if (cli.out == NULL || strcmp(cli.out, "-") == 0) {
         return err_set(ERR_USAGE, "batch: --out FILE is required: results are kept beside it while "
                        "the batch runs");
+    }
+    if (file_exists(cli.out)) {
+        return batch_journal_taken(cli.out);
     }
     struct batch_job job = {.cli = &cli};
     signals_catch(on_signal, output_remove_temporaries);

@@ -22,6 +22,23 @@ static void add_ids(cJSON *root, const char *name, const uint32_t *ids, uint32_t
     }
 }
 
+/* As fio names and counts it. */
+static void add_latency(cJSON *class, const struct histogram *h)
+{
+    cJSON *lat = cJSON_AddObjectToObject(class, "lat_ns");
+    number(lat, "min", h->least);
+    number(lat, "max", h->most);
+    cJSON_AddNumberToObject(lat, "mean", h->mean);
+    cJSON_AddNumberToObject(lat, "stddev", histogram_deviation(h));
+    number(lat, "N", h->count);
+    cJSON *percentile = cJSON_AddObjectToObject(lat, "percentile");
+    for (int i = 0; i < HISTOGRAM_PERCENTILES && h->count > 0; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%f", histogram_percentiles[i]);
+        number(percentile, name, histogram_percentile(h, histogram_percentiles[i]));
+    }
+}
+
 static void add_reads(cJSON *root, const struct run_report *r)
 {
     cJSON *reads = cJSON_AddObjectToObject(root, "reads");
@@ -33,6 +50,7 @@ static void add_reads(cJSON *root, const struct run_report *r)
         number(class, "bytes", s->bytes);
         number(class, "payload_bytes", s->payload_bytes);
         number(class, "requests", s->requests);
+        add_latency(class, engine_latency(r->engine, (enum read_class)i));
         bytes += s->bytes;
         requests += s->requests;
     }

@@ -47,10 +47,10 @@ static int check_request(const struct rounds *b, const struct batch_request *r)
 {
     uint32_t context = engine_plan_of(b->e)->request.context;
     char what[64];
-    snprintf(what, sizeof what, "prompt of line %u", r->tag);
+    snprintf(what, sizeof what, "prompt of request %u", r->tag);
     TRY(engine_check_ids(b->e, what, r->ids, r->id_count));
     if ((uint64_t)r->id_count + r->gen > context) {
-        return err_set(ERR_FIT, "line %u: %u prompt tokens and %u to make exceed --context %u",
+        return err_set(ERR_FIT, "request %u: %u prompt tokens and %u to make exceed --context %u",
                        r->tag, r->id_count, r->gen, context);
     }
     return 0;
@@ -76,6 +76,7 @@ static int leave(struct rounds *b, struct lane *lane, enum finish_reason finish,
 {
     struct batch_result result = {.tag = lane->request.tag, .ids = lane->ids,
                                   .count = lane->made, .finish = finish, .error = error};
+    TRY(engine_check_files(b->e)); /* what is handed over is final */
     sha256_digest(&lane->hash, sizeof result.hash, result.hash);
     b->totals->failed += finish == FINISH_FAILED;
     int rc = b->source->done(b->source->ctx, &result);
@@ -172,15 +173,6 @@ static bool lane_fault(const struct rounds *b, const struct lane *lane, char *te
     return false;
 }
 
-static bool is_stop(const struct batch_request *r, uint32_t id)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < r->stop_count; i++) {
-        found = found || r->stop[i] == id;
-    }
-    return found;
-}
-
 /* Logits -> hash -> token, for one lane. */
 static int take_row(struct rounds *b, struct lane *lane, const float *logits)
 {
@@ -192,7 +184,7 @@ static int take_row(struct rounds *b, struct lane *lane, const float *logits)
     uint32_t id = argmax(logits, b->vocab);
     lane->ids[lane->made++] = id;
     b->totals->made_tokens++;
-    if (is_stop(&lane->request, id)) {
+    if (generate_stops(lane->request.stop, lane->request.stop_count, id)) {
         return leave(b, lane, FINISH_STOP, NULL);
     }
     return lane->made == lane->request.gen ? leave(b, lane, FINISH_LENGTH, NULL) : 0;

@@ -158,7 +158,8 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .index_bytes = model_resident_bytes(model),
         .cache_base_bytes = base,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
-        .reserve_bytes = RESERVE_BYTES + (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
+        .reserve_bytes = RESERVE_BYTES + o->caller_bytes +
+                         (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };
     if (o->context > c->context_max) {
@@ -489,7 +490,7 @@ void engine_stats(struct engine *e, struct engine_stats *out)
             .payload_bytes = atomic_load(&e->class_payload[i])};
     }
     /* The mean number of workers that were not sent to rest. */
-    uint64_t passes_ns = atomic_load(&e->passes_ns);
+    uint64_t passes_ns = e->passes_ns;
     double workers = passes_ns > 0 ? (double)e->active_ns / (double)passes_ns : e->worker_count;
     uint64_t spent_ns[WORKER_DOINGS];
     workers_spent(e, spent_ns);
@@ -497,6 +498,11 @@ void engine_stats(struct engine *e, struct engine_stats *out)
         out->stall_ns[cause] = (uint64_t)((double)spent_ns[cause] / workers);
     }
     out->busy_ns = (uint64_t)((double)spent_ns[WORKER_WORKS] / workers);
+}
+
+const struct histogram *engine_latency(const struct engine *e, enum read_class class)
+{
+    return &e->latency[class];
 }
 
 void engine_trace(const struct engine *e, struct engine_trace *out)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/base/histogram.h"
 #include "core/base/isa.h"
 #include "io/io.h"
 #include "io/probe.h"
@@ -47,6 +48,7 @@ struct engine_options {
     uint32_t sequences;       /* states side by side; 0 is 1 */
     bool sequences_most;      /* fewer, down to 1, when their states would take over half of ram */
     uint32_t drafts;          /* most drafted tokens of a pass */
+    uint64_t caller_bytes;    /* what the caller keeps: ids, results; part of the account */
     enum engine_routing routing; /* what engine_routes tells of every token of a pass */
     void (*note)(const char *line);  /* talk that is not an error; may be NULL */
 };
@@ -169,6 +171,8 @@ const float *engine_logits(const struct engine *e, uint32_t row);
 /* Keeps the first count drafted tokens of the last pass, as if they had not been drafted. Of use
  * before the next pass, whose first token follows them. */
 void engine_accept(struct engine *e, uint32_t count);
+/* ERR_IO when a file was written to or cut since it was opened: see engine_end. */
+int engine_check_files(const struct engine *e);
 /* True when a value of this token of the last pass was not finite: text says where. Only drafted
  * and isolated tokens; others have failed the pass. */
 bool engine_fault(const struct engine *e, uint32_t token, char text[ERR_MESSAGE_BYTES]);
@@ -182,6 +186,9 @@ int engine_try(struct engine *e, const uint32_t *ids, uint32_t count);
 int engine_end(struct engine *e);
 
 void engine_stats(struct engine *e, struct engine_stats *out);
+/* Nanoseconds from asking for a read to its completion, retries included; as of the last
+ * engine_end. */
+const struct histogram *engine_latency(const struct engine *e, enum read_class class);
 void engine_trace(const struct engine *e, struct engine_trace *out);
 void engine_routes(const struct engine *e, struct engine_routes *out);
 void engine_facts(const struct engine *e, struct engine_facts *out);

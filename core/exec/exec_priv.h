@@ -90,7 +90,7 @@ struct fetch_req {
     struct engine *engine;
     enum read_class class;
     uint32_t index;            /* tile, expert_run or row */
-    uint64_t payload_bytes;
+    uint64_t payload_bytes, begun_ns;
     struct fetch_req *next;    /* free list */
 };
 
@@ -121,6 +121,7 @@ struct fetch {
     /* rows */
     uint32_t row_next, rows_left, rows_total;
     bool drain;                /* the sequence is over: issue nothing */
+    struct histogram latency[READ_CLASSES];
 };
 
 enum { WORKER_WORKS = STALL_CAUSES, WORKER_RESTS, WORKER_DOINGS };
@@ -190,8 +191,11 @@ struct engine {
     uint32_t worker_count;
     struct crew crew;              /* the caller's thread's */
     _Atomic uint32_t active_workers;
-    _Atomic uint64_t pass_begun_ns; /* 0 = none is running */
-    _Atomic uint64_t passes_ns;    /* of all passes that have ended */
+    /* Time inside passes, all together, in one word, so that no thread sees half of a change:
+     * twice the sum between passes; while one runs, twice the moment the clock stood at zero, and
+     * one. pass_clock_ns() reads it. */
+    _Atomic uint64_t pass_clock;
+    uint64_t passes_ns;            /* the sum when the last pass ended; the caller's thread's */
     uint64_t active_ns;            /* the same times the workers of each */
     uint64_t pass_begun_bytes;
     pthread_t io_thread, pin_thread[PIN_THREADS];
@@ -243,6 +247,7 @@ struct engine {
     uint64_t discarded_bytes, open_bytes, positions_made, passes_ever;
     uint64_t io_cpu_ns;            /* these five: copies the I/O thread makes when it drains */
     struct io_stats io_stats;
+    struct histogram latency[READ_CLASSES];
     char io_features[128];
     bool io_fixed;
     struct cache_stats cache_stats;
@@ -331,6 +336,12 @@ static inline float *buffer(const struct engine *e, enum buffer_id id, uint32_t 
 {
     const struct activations *a = &e->plan->activations;
     return (float *)(void *)(e->arena + a->offset_bytes[id]) + token * a->width[id];
+}
+
+static inline uint64_t pass_clock_ns(const struct engine *e)
+{
+    uint64_t clock = atomic_load(&e->pass_clock);
+    return (clock & 1) != 0 ? nondet_now_ns() - (clock >> 1) : clock >> 1;
 }
 
 static inline const struct model_config *config_of(const struct engine *e)

@@ -80,6 +80,7 @@ static bool lockable(struct engine *e)
 static void copy_figures(struct engine *e)
 {
     e->io_stats = *io_stats(e->io);
+    memcpy(e->latency, e->fetch.latency, sizeof e->latency);
     e->io_cpu_ns = nondet_thread_cpu_ns();
     e->io_fixed = e->fetch.fixed;
     snprintf(e->io_features, sizeof e->io_features, "%s", io_features(e->io));
@@ -169,6 +170,7 @@ static void on_read(struct io_req *req)
         read_failed(e, r);
         return;
     }
+    histogram_add(&e->fetch.latency[r->class], nondet_now_ns() - r->begun_ns);
     atomic_fetch_add(&e->class_requests[r->class], 1);
     atomic_fetch_add(&e->class_bytes[r->class], req->size_bytes);
     atomic_fetch_add(&e->class_payload[r->class], r->payload_bytes);
@@ -193,6 +195,7 @@ void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
     r->class = class;
     r->index = index;
     r->payload_bytes = payload_bytes;
+    r->begun_ns = nondet_now_ns();
     r->req = (struct io_req){.offset_bytes = offset_bytes, .size_bytes = (uint32_t)size_bytes,
                              .file = file, .target = target, .buffer = IO_NO_BUFFER,
                              .urgent = class == READ_EXPERTS || class == READ_EMBED,

@@ -76,14 +76,20 @@ static int run_prompt(struct generation *g, const float **logits)
     return 0;
 }
 
-static bool stops(const struct generate_request *r, uint32_t id)
+bool generate_stops(const uint32_t *stop, uint32_t count, uint32_t id)
 {
-    for (uint32_t i = 0; i < r->stop_count; i++) {
-        if (r->stop[i] == id) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (stop[i] == id) {
             return true;
         }
     }
     return false;
+}
+
+static bool stopped(const struct generation *g)
+{
+    const struct generate_request *r = g->request;
+    return generate_stops(r->stop, r->stop_count, g->out->ids[g->out->count - 1]);
 }
 
 /* First guess of the share of a pass that one more token costs: its experts among all weights. */
@@ -100,7 +106,7 @@ static double slope_of(const struct plan *plan)
 static bool over(const struct generation *g)
 {
     const struct generate_result *out = g->out;
-    return out->count == g->request->gen || stops(g->request, out->ids[out->count - 1]);
+    return out->count == g->request->gen || stopped(g);
 }
 
 /* Makes a token of every row as long as the draft is what the rows say. *kept: drafts that were. */
@@ -160,7 +166,7 @@ static int run_all(struct generation *g)
         TRY(run_step(g));
         g->out->rest_ns = nondet_now_ns() - first;
     }
-    if (stops(r, g->out->ids[g->out->count - 1])) {
+    if (stopped(g)) {
         g->out->finish = FINISH_STOP;
     }
     return 0;

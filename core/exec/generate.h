@@ -48,6 +48,9 @@ int generate(struct engine *e, const struct generate_request *request,
 bool generate_finite(const float *logits, uint32_t vocab, uint32_t step,
                      char text[ERR_MESSAGE_BYTES]);
 
+/* Whether id is one of the ids that end a sequence. */
+bool generate_stops(const uint32_t *stop, uint32_t count, uint32_t id);
+
 /* 64 hex digits and a NUL. */
 void generate_hash_text(const unsigned char hash[LOGITS_HASH_BYTES], char text[65]);
 

@@ -200,7 +200,7 @@ static void announce(struct engine *e, const struct engine_work *w)
 static void start_pass(struct engine *e, const struct engine_work *w)
 {
     workers_activate(e, crew_next(&e->crew, w->count));
-    atomic_store(&e->pass_begun_ns, nondet_now_ns());
+    atomic_store(&e->pass_clock, (nondet_now_ns() - e->passes_ns) << 1 | 1);
     e->pass_begun_bytes = bytes_so_far(e);
     memmove(e->token, w->token, w->count * sizeof *w->token);
     memmove(e->logits_of, w->logits_of, w->logits_count * sizeof *w->logits_of);
@@ -227,9 +227,9 @@ static void start_pass(struct engine *e, const struct engine_work *w)
 static void count_time(struct engine *e)
 {
     uint64_t took_ns = e->options.stepped ? rng_below(&e->rng, 1000000)
-                                          : nondet_now_ns() - atomic_load(&e->pass_begun_ns);
-    atomic_fetch_add(&e->passes_ns, took_ns);
-    atomic_store(&e->pass_begun_ns, 0);
+                                          : pass_clock_ns(e) - e->passes_ns;
+    e->passes_ns += took_ns;
+    atomic_store(&e->pass_clock, e->passes_ns << 1);
     e->active_ns += took_ns * atomic_load(&e->active_workers);
     crew_made(&e->crew, e->tokens, bytes_so_far(e) - e->pass_begun_bytes, took_ns);
 }
@@ -324,6 +324,11 @@ static void wait_drained(struct engine *e)
     } else {
         gate_wait(&e->pass_gate, key, TICK_NS);
     }
+}
+
+int engine_check_files(const struct engine *e)
+{
+    return io_files_unchanged(&e->files);
 }
 
 int engine_end(struct engine *e)

@@ -50,18 +50,6 @@ void workers_activate(struct engine *e, uint32_t count)
     }
 }
 
-/* Time inside passes, all together; it stands still between them. */
-static uint64_t pass_clock(const struct engine *e)
-{
-    uint64_t begun;
-    uint64_t done;
-    do {
-        begun = atomic_load(&e->pass_begun_ns);
-        done = atomic_load(&e->passes_ns);
-    } while (begun != atomic_load(&e->pass_begun_ns));
-    return begun != 0 ? done + (nondet_now_ns() - begun) : done;
-}
-
 static uint64_t stretch_ns(const struct worker *w, uint64_t now_ns)
 {
     uint64_t since_ns = atomic_load(&w->since_ns);
@@ -71,7 +59,7 @@ static uint64_t stretch_ns(const struct worker *w, uint64_t now_ns)
 /* Books the time since the last turn; from here on it is for `doing`. */
 static void turn_to(struct engine *e, struct worker *w, uint32_t doing)
 {
-    uint64_t now_ns = pass_clock(e);
+    uint64_t now_ns = pass_clock_ns(e);
     atomic_fetch_add(&w->spent_ns[atomic_load(&w->doing)], stretch_ns(w, now_ns));
     atomic_store(&w->since_ns, now_ns);
     atomic_store(&w->doing, doing);
@@ -79,7 +67,7 @@ static void turn_to(struct engine *e, struct worker *w, uint32_t doing)
 
 void workers_spent(const struct engine *e, uint64_t spent_ns[WORKER_DOINGS])
 {
-    uint64_t now_ns = pass_clock(e);
+    uint64_t now_ns = pass_clock_ns(e);
     memset(spent_ns, 0, WORKER_DOINGS * sizeof *spent_ns);
     for (uint32_t i = 0; i < e->worker_count; i++) {
         const struct worker *w = &e->workers[i];
