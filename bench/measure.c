@@ -35,6 +35,15 @@ double figure_median(const struct figure *f)
     return (s.value[(s.count - 1) / 2] + s.value[s.count / 2]) / 2;
 }
 
+double measure_median(const double *values, uint32_t count)
+{
+    struct figure f = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        figure_add(&f, values[i]);
+    }
+    return figure_median(&f);
+}
+
 double figure_least(const struct figure *f)
 {
     return f->count > 0 ? sorted(f).value[0] : NAN;

@@ -17,6 +17,7 @@ struct figure {
 
 void figure_add(struct figure *f, double value);
 double figure_median(const struct figure *f); /* NaN when empty */
+double measure_median(const double *values, uint32_t count); /* count <= MEASURE_MAX */
 double figure_least(const struct figure *f);
 double figure_most(const struct figure *f);
 

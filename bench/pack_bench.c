@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/measure.h"
 #include "core/base/err.h"
 #include "core/base/memory.h"
 #include "core/exec/generate.h"
@@ -33,21 +34,6 @@ struct row {
     uint64_t token_bytes[SIDES], pins_bytes[SIDES];
     unsigned char hash[SIDES][LOGITS_HASH_BYTES];
 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int count)
-{
-    double sorted[ROUNDS_MAX];
-    memcpy(sorted, values, (size_t)count * sizeof *values);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-    return sorted[count / 2];
-}
 
 static struct engine_options options_for(const struct mode *m)
 {
@@ -140,9 +126,9 @@ static void measure(const char *const dirs[SIDES], const struct mode *m, int rou
         ratio[i] = seconds[PACK][i] / seconds[SOURCE][i];
     }
     for (int side = 0; side < SIDES; side++) {
-        row->seconds[side] = median(seconds[side], rounds);
+        row->seconds[side] = measure_median(seconds[side], (uint32_t)rounds);
     }
-    row->ratio = median(ratio, rounds);
+    row->ratio = measure_median(ratio, (uint32_t)rounds);
     row->measured = true;
     if (memcmp(row->hash[SOURCE], row->hash[PACK], LOGITS_HASH_BYTES) != 0) {
         fprintf(stderr, "pack_bench: %s: the pack's logits are not those of its source\n", m->name);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/measure.h"
 #include "core/base/err.h"
 #include "core/exec/generate.h"
 
@@ -41,19 +42,9 @@ static void die(const char *what)
     exit(1);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *values)
 {
-    double sorted[PAIRS_MAX];
-    memcpy(sorted, values, (size_t)pairs * sizeof *sorted);
-    qsort(sorted, (size_t)pairs, sizeof *sorted, by_value);
-    return sorted[pairs / 2];
+    return measure_median(values, (uint32_t)pairs);
 }
 
 static uint64_t read_bytes(struct engine *e)

@@ -32,7 +32,8 @@ static const struct account_row account_rows[] = {
     {"activations", "a chunk of tokens, and logits", offsetof(struct plan_account, activations)},
     {"scratch", "of the workers", offsetof(struct plan_account, scratch)},
     {"rows", "embedding rows", offsetof(struct plan_account, rows)},
-    {"reserve", "code, libraries, stacks, allocator, ids and results", offsetof(struct plan_account, reserve)},
+    {"reserve", "code, libraries, stacks, allocator, ids and results",
+     offsetof(struct plan_account, reserve)},
 };
 
 static uint64_t account_value(const struct plan *plan, const struct account_row *row)

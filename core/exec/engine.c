@@ -281,7 +281,6 @@ static int open_memory(struct engine *e)
     return 0;
 }
 
-/* Slices in the order of the walk, each taken by one of the threads. */
 /* What is noted of a pass's routing, for all its tokens. */
 static int open_notes(struct engine *e)
 {
@@ -300,6 +299,7 @@ static int open_notes(struct engine *e)
                              "--chunk");
 }
 
+/* Slices in the order of the walk, each taken by one of the threads. */
 static void *pin_main(void *argument)
 {
     struct engine *e = argument;
