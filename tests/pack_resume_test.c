@@ -217,36 +217,80 @@ START_TEST(other_terms_do_not_take_up_a_pack)
 }
 END_TEST
 
-/* Two folders; the second time another one in place of the second. */
-START_TEST(a_part_that_is_gone_is_made_again_and_a_foreign_one_is_left_alone)
+/* Two folders, stopped when both hold something. */
+static void pack_apart(const struct tiny *second)
 {
-    struct tiny parts[3];
-    for (int i = 0; i < 3; i++) {
-        tiny_folder(&parts[i], TINY_MEMORY);
-    }
-    begin();
     struct rlimit before;
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
     struct rlimit tight = {.rlim_cur = 1000000, .rlim_max = before.rlim_max};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &tight), 0);
     process_start(&process, folder.dir, process_binary(), "pack %s %s --to %s --share 1,1",
-                  source.dir, out.dir, parts[0].dir);
+                  source.dir, out.dir, second->dir);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     process_wait(&process);
     expect(1, "goes on");
+}
+
+static void expect_bytes(const char *name, const unsigned char *before, size_t size_bytes)
+{
+    size_t now_bytes;
+    unsigned char *now = tiny_read(&out, name, &now_bytes);
+    ck_assert_msg(now_bytes == size_bytes && memcmp(now, before, size_bytes) == 0, "%s changed",
+                  name);
+    free(now);
+}
+
+/* The folder is gone, then (a drive that is not mounted) there and empty, then back. */
+START_TEST(a_part_that_is_gone_is_asked_for_and_nothing_is_lost)
+{
+    struct tiny second;
+    struct tiny away;
+    size_t trunk_bytes;
+    size_t journal_bytes;
+    begin();
+    snprintf(second.dir, sizeof second.dir, "%.200s/second", top.dir);
+    snprintf(away.dir, sizeof away.dir, "%.200s/away", top.dir);
+    pack_apart(&second);
+    unsigned char *trunk = tiny_read(&out, PACK_TRUNK ".partial", &trunk_bytes);
+    unsigned char *journal = tiny_read(&out, PACK_JOURNAL, &journal_bytes);
+    ck_assert_uint_gt(trunk_bytes, 500000);
+    ck_assert_int_eq(rename(second.dir, away.dir), 0);
+    for (int turn = 0; turn < 2; turn++) {
+        k3ring("pack %s %s --to %s", source.dir, out.dir, second.dir);
+        expect_refusal(2, "second/" PACK_TRUNK ".partial: is missing");
+        ck_assert(access(second.dir, F_OK) != 0 || turn == 1);
+        expect_bytes(PACK_TRUNK ".partial", trunk, trunk_bytes);
+        expect_bytes(PACK_JOURNAL, journal, journal_bytes);
+        ck_assert(turn == 1 || mkdir(second.dir, 0777) == 0);
+    }
+    free(trunk);
+    free(journal);
+    ck_assert_int_eq(rmdir(second.dir), 0); /* still empty */
+    ck_assert_int_eq(rename(away.dir, second.dir), 0);
+    k3ring("pack %s %s --to %s", source.dir, out.dir, second.dir);
+    expect(0, "earlier run");
+    k3ring("pack --verify %s", out.dir);
+    expect(0, "byte for byte");
+    tiny_remove(&second);
+    end();
+}
+END_TEST
+
+START_TEST(a_foreign_part_is_left_alone)
+{
+    struct tiny parts[2];
+    size_t size_bytes;
+    tiny_folder(&parts[0], TINY_MEMORY);
+    tiny_folder(&parts[1], TINY_MEMORY);
+    begin();
+    pack_apart(&parts[0]);
     tiny_put(&parts[1], PACK_TRUNK, "somebody's", 10);
     k3ring("pack %s %s --to %s", source.dir, out.dir, parts[1].dir);
     expect(2, "no part of the unfinished pack");
-    size_t size_bytes;
     free(tiny_read(&parts[1], PACK_TRUNK, &size_bytes));
     ck_assert_uint_eq(size_bytes, 10);
-    k3ring("pack %s %s --to %s", source.dir, out.dir, parts[2].dir);
-    expect(0, "experts");
-    k3ring("pack --verify %s", out.dir);
-    expect(0, "byte for byte");
-    for (int i = 0; i < 3; i++) {
-        tiny_remove(&parts[i]);
-    }
+    tiny_remove(&parts[0]);
+    tiny_remove(&parts[1]);
     end();
 }
 END_TEST
@@ -288,7 +332,8 @@ static Suite *resume_suite(void)
     tcase_add_test(tcase, bytes_that_never_reached_the_drive_are_written_again);
     tcase_add_loop_test(tcase, a_cut_journal_is_taken_as_far_as_it_goes, 1, 4);
     tcase_add_test(tcase, other_terms_do_not_take_up_a_pack);
-    tcase_add_test(tcase, a_part_that_is_gone_is_made_again_and_a_foreign_one_is_left_alone);
+    tcase_add_test(tcase, a_part_that_is_gone_is_asked_for_and_nothing_is_lost);
+    tcase_add_test(tcase, a_foreign_part_is_left_alone);
     tcase_add_test(tcase, a_drive_without_room_is_refused_before_the_first_byte);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -73,6 +73,19 @@ static int check_head(const struct pack_output *out, uint32_t file, uint64_t id)
     return 0;
 }
 
+int pack_output_need_all(const struct pack_output *out)
+{
+    for (uint32_t i = 0; i < out->count; i++) {
+        if (out->fd[i] < 0) {
+            return err_set(ERR_USAGE, "%s/%s" PACK_PARTIAL_SUFFIX ": is missing, a file of the "
+                           "unfinished pack in %s; mount or bring back its folder, or remove the "
+                           "pack to begin anew", place_of(out, i)->path, pack_file_name(out, i),
+                           out->places->place[0].path);
+        }
+    }
+    return 0;
+}
+
 /* Opens a file by a name; 1 when there is none. */
 static int open_named(struct pack_output *out, uint32_t file, const char *name, uint64_t id)
 {
@@ -120,12 +133,21 @@ int pack_output_open(struct pack_output *out, const struct pack_places *places, 
         out->fd[i] = -1;
         out->end_bytes[i] = PAGE_BYTES;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        int missing = places->resumed ? find_again(out, i, id) : 1;
-        TRY(missing);
-        if (missing > 0) {
+    for (uint32_t i = 0; i < count && places->resumed; i++) {
+        TRY(find_again(out, i, id));
+    }
+    return 0;
+}
+
+int pack_output_make(struct pack_output *out, uint64_t id)
+{
+    for (uint32_t i = 0; i < out->count; i++) {
+        if (out->fd[i] < 0) {
             TRY(make_new(out, i, id));
         }
+    }
+    for (uint32_t i = 0; i < out->places->count; i++) {
+        TRY(pack_sync_folder(&out->places->place[i])); /* the names outlive the machine */
     }
     return 0;
 }

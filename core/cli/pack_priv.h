@@ -137,9 +137,13 @@ struct pack_output {
     uint64_t end_bytes[PACK_FILES_MAX];   /* where the next item goes */
 };
 
-/* Opens the partial files: made new, or (resumed) found again. */
+/* Opens the partial files of an earlier run; those that are not there stay closed. */
 int pack_output_open(struct pack_output *out, const struct pack_places *places, uint32_t count,
                      uint64_t id);
+/* ERR_USAGE, with the cure, when a file is closed. */
+int pack_output_need_all(const struct pack_output *out);
+/* Makes the files that are closed. */
+int pack_output_make(struct pack_output *out, uint64_t id);
 void pack_output_close(struct pack_output *out);
 int pack_output_write(const struct pack_output *out, uint32_t file, uint64_t offset_bytes,
                       const void *bytes, uint64_t size_bytes);

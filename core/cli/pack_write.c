@@ -248,12 +248,9 @@ static bool still_there(const struct writer *w, const struct pack_item *item,
 
 /* Keeps the items that were written; those behind the last mark only as far as their bytes are
  * really there, since the machine may have gone down. */
-static int keep_written(struct writer *w)
+static int keep_written(struct writer *w, uint32_t written, uint32_t synced)
 {
-    uint32_t written;
-    uint32_t synced;
     struct pack_hand hand;
-    TRY(pack_journal_load(&w->places.place[0], &w->items, &written, &synced));
     TRY(pack_hand_open(&hand, w->items.widest_bytes));
     for (; w->kept < written; w->kept++) {
         const struct pack_item *item = &w->items.item[w->kept];
@@ -266,6 +263,34 @@ static int keep_written(struct writer *w)
     }
     pack_hand_close(&hand);
     return pack_output_cut(&w->output);
+}
+
+/* All files were there before the first item. One that is gone may lie on a drive that is not
+ * mounted: making it anew would give up what the others hold. */
+static int go_on(struct writer *w, uint32_t files)
+{
+    uint32_t written;
+    uint32_t synced;
+    TRY(pack_output_open(&w->output, &w->places, files, w->terms.id));
+    TRY(pack_journal_load(&w->places.place[0], &w->items, &written, &synced));
+    if (written > 0) {
+        TRY(pack_output_need_all(&w->output));
+    }
+    w->begun = true;
+    TRY(pack_output_make(&w->output, w->terms.id));
+    TRY(keep_written(w, written, synced));
+    TRY(check_space(w));
+    TRY(pack_output_sync(&w->output));
+    return pack_journal_begin(&w->journal, &w->places.place[0], &w->terms, &w->items, w->kept);
+}
+
+static int begin_anew(struct writer *w, uint32_t files)
+{
+    TRY(check_space(w));
+    TRY(pack_journal_begin(&w->journal, &w->places.place[0], &w->terms, &w->items, 0));
+    w->begun = true;
+    TRY(pack_output_open(&w->output, &w->places, files, w->terms.id));
+    return pack_output_make(&w->output, w->terms.id);
 }
 
 /* ---- the whole ---- */
@@ -282,19 +307,8 @@ static int prepare(struct writer *w)
     TRY(pack_places_open(&w->places, w->options));
     TRY(settle_terms(w));
     TRY(pack_files_open(&w->files, w->source));
-    uint32_t count = w->places.count * (w->terms.trunk_only ? 1 : 2);
-    if (!w->places.resumed) {
-        TRY(check_space(w));
-        TRY(pack_journal_begin(&w->journal, &w->places.place[0], &w->terms, &w->items, 0));
-        w->begun = true;
-        return pack_output_open(&w->output, &w->places, count, w->terms.id);
-    }
-    w->begun = true;
-    TRY(pack_output_open(&w->output, &w->places, count, w->terms.id));
-    TRY(keep_written(w));
-    TRY(check_space(w));
-    TRY(pack_output_sync(&w->output));
-    return pack_journal_begin(&w->journal, &w->places.place[0], &w->terms, &w->items, w->kept);
+    const uint32_t files = w->places.count * (w->terms.trunk_only ? 1 : 2);
+    return w->places.resumed ? go_on(w, files) : begin_anew(w, files);
 }
 
 static int write_items(struct writer *w)
