@@ -50,40 +50,46 @@ static int write_probe(const struct pack_place *place, uint64_t bytes)
     return rc;
 }
 
+/* What requests in flight point to: to be kept until io_close(), which drains them. */
+struct probe {
+    struct io_req request[PROBE_DEPTH];
+    unsigned char *target; /* PROBE_READ_BYTES for each */
+    int error;             /* negative errno of a read that failed */
+};
+
 static void on_read(struct io_req *req)
 {
-    *(int *)req->owner = req->res < 0 ? req->res : *(int *)req->owner;
+    struct probe *probe = req->owner;
+    probe->error = req->res < 0 ? req->res : probe->error;
 }
 
 /* Reads the whole file, PROBE_DEPTH requests in flight. */
-static int read_all(struct io *io, uint64_t bytes, unsigned char *target)
+static int read_all(struct io *io, uint64_t bytes, struct probe *probe)
 {
-    struct io_req requests[PROBE_DEPTH] = {{.size_bytes = 0}};
-    int error = 0;
     uint64_t at = 0;
     while (at < bytes || io_in_flight(io) > 0) {
         for (uint32_t i = 0; i < PROBE_DEPTH && at < bytes; i++) {
-            if (requests[i].magic == IO_REQ_MAGIC) {
+            struct io_req *request = &probe->request[i];
+            if (request->magic == IO_REQ_MAGIC) {
                 continue;
             }
-            requests[i] = (struct io_req){.offset_bytes = at, .size_bytes = PROBE_READ_BYTES,
-                                          .target = target + i * PROBE_READ_BYTES,
-                                          .buffer = IO_NO_BUFFER, .done = on_read,
-                                          .owner = &error};
-            io_read(io, &requests[i]);
+            *request = (struct io_req){.offset_bytes = at, .size_bytes = PROBE_READ_BYTES,
+                                       .target = probe->target + i * PROBE_READ_BYTES,
+                                       .buffer = IO_NO_BUFFER, .done = on_read, .owner = probe};
+            io_read(io, request);
             at += PROBE_READ_BYTES;
         }
         TRY(io_run(io, IO_WAIT_FOREVER));
     }
-    return error;
+    return probe->error;
 }
 
 static int time_reads(const struct io_files *files, uint64_t bytes, uint64_t *taken_ns)
 {
     struct io *io;
     struct io_options options = {.engine = IO_URING, .depth = PROBE_DEPTH};
-    unsigned char *target = aligned_alloc(PAGE_BYTES, PROBE_DEPTH * PROBE_READ_BYTES);
-    if (target == NULL) {
+    struct probe probe = {.target = aligned_alloc(PAGE_BYTES, PROBE_DEPTH * PROBE_READ_BYTES)};
+    if (probe.target == NULL) {
         return err_set(ERR_MEMORY, "no memory to measure a drive with");
     }
     int rc = io_open(&io, &options, files);
@@ -93,9 +99,10 @@ static int time_reads(const struct io_files *files, uint64_t bytes, uint64_t *ta
         rc = io_open(&io, &options, files);
     }
     if (rc == 0) {
-        memset(target, 0, PROBE_DEPTH * PROBE_READ_BYTES); /* its pages are not part of the time */
+        /* its pages are not part of the time */
+        memset(probe.target, 0, PROBE_DEPTH * PROBE_READ_BYTES);
         uint64_t begun = nondet_now_ns();
-        rc = read_all(io, bytes, target);
+        rc = read_all(io, bytes, &probe);
         *taken_ns = nondet_now_ns() - begun + 1;
         io_close(io);
         if (rc < 0) {
@@ -103,7 +110,7 @@ static int time_reads(const struct io_files *files, uint64_t bytes, uint64_t *ta
                          files->file[0].path, strerror(-rc));
         }
     }
-    free(target);
+    free(probe.target);
     return rc;
 }
 
