@@ -295,6 +295,36 @@ START_TEST(nothing_foreign_is_written_over)
 }
 END_TEST
 
+/* The manifest could not be read again. */
+START_TEST(names_with_control_characters_are_refused)
+{
+    struct tiny model;
+    struct tiny odd;
+    char path[TINY_PATH_BYTES];
+    char odd_path[TINY_PATH_BYTES];
+    tiny_copy(&model, &source, TINY_MEMORY);
+    snprintf(odd.dir, sizeof odd.dir, "%.200s\ta", model.dir);
+    ck_assert_int_eq(rename(model.dir, odd.dir), 0);
+    k3ring("pack %s %s-out", odd.dir, model.dir);
+    expect_refusal(2, "control characters");
+    k3ring("pack %s %s\tout", source.dir, model.dir);
+    expect_refusal(2, "control characters");
+    ck_assert_int_eq(rename(odd.dir, model.dir), 0);
+    tiny_path(&model, "model.safetensors.index.json", path);
+    ck_assert_int_eq(unlink(path), 0); /* shards are then what the folder has */
+    tiny_path(&model, tiny_shard(1), path);
+    tiny_path(&model, "model-\x7F.safetensors", odd_path);
+    ck_assert_int_eq(rename(path, odd_path), 0);
+    k3ring("pack %s %s-out", model.dir, model.dir);
+    expect_refusal(2, "control characters");
+    snprintf(path, sizeof path, "%s-out", model.dir);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s\tout", model.dir);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    tiny_remove(&model);
+}
+END_TEST
+
 START_TEST(wrong_words_are_usage_errors)
 {
     k3ring("pack %s", source.dir);
@@ -345,6 +375,7 @@ static Suite *pack_suite(void)
     tcase_add_test(tcase, any_changed_byte_fails_the_proof);
     tcase_add_test(tcase, only_a_pack_can_be_proved);
     tcase_add_test(tcase, nothing_foreign_is_written_over);
+    tcase_add_test(tcase, names_with_control_characters_are_refused);
     tcase_add_test(tcase, wrong_words_are_usage_errors);
     tcase_add_test(tcase, a_pipe_sees_no_progress);
     suite_add_tcase(suite, tcase);

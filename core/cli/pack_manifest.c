@@ -16,7 +16,7 @@
 
 #define SMALL_CAP_BYTES (64 * MIB)
 
-/* A JSON string. Paths hold no control characters: they were refused. */
+/* A JSON string. Names hold no control characters: pack_check_name() refused them. */
 static void put_text(FILE *f, const char *text)
 {
     fputc('"', f);
@@ -143,16 +143,15 @@ static int write_text(const char *path, const char *text, size_t size_bytes)
 }
 
 int pack_manifest_write(const struct pack_output *out, const struct model *source,
-                        const struct pack_terms *terms, const struct pack_identity *identity,
-                        const struct pack_items *items)
+                        const char *from, const struct pack_terms *terms,
+                        const struct pack_identity *identity, const struct pack_items *items)
 {
     char *text = NULL;
     size_t size_bytes = 0;
-    char *from = realpath(source->dir, NULL);
     char *path = path_join(out->places->place[0].path, PACK_MANIFEST);
     FILE *f = open_memstream(&text, &size_bytes);
     int rc = ERR_MEMORY;
-    if (from != NULL && path != NULL && f != NULL) {
+    if (path != NULL && f != NULL) {
         put_source(f, from, terms, identity);
         put_files(f, out);
         put_items(f, source, items);
@@ -165,7 +164,6 @@ int pack_manifest_write(const struct pack_output *out, const struct model *sourc
                  : err_set(rc, "no memory for the manifest of the pack");
     free(text);
     free(path);
-    free(from);
     return rc;
 }
 

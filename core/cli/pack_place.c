@@ -20,6 +20,17 @@ static bool exists_at(const struct pack_place *place, const char *name)
     return faccessat(place->fd, name, F_OK, 0) == 0;
 }
 
+int pack_check_name(const char *name)
+{
+    for (const char *at = name; *at != '\0'; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7F) {
+            return err_set(ERR_USAGE, "%s: a pack knows no names with control characters; "
+                           "rename it", name);
+        }
+    }
+    return 0;
+}
+
 static int open_place(struct pack_place *place, const char *path)
 {
     place->made = mkdir(path, 0777) == 0;
@@ -35,13 +46,7 @@ static int open_place(struct pack_place *place, const char *path)
         return err_set(ERR_OUTPUT, "%s: cannot be followed to its place: %s", path,
                        strerror(errno));
     }
-    for (const char *at = place->path; *at != '\0'; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7F) {
-            return err_set(ERR_USAGE, "%s: a pack cannot lie under a name with control "
-                           "characters", path);
-        }
-    }
-    return 0;
+    return pack_check_name(place->path);
 }
 
 /* "NAME.tmp.1234": left by a process that was killed while it wrote NAME. */

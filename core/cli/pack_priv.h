@@ -115,6 +115,9 @@ struct pack_places {
     bool resumed;              /* the first holds a journal */
 };
 
+/* ERR_USAGE for a path or name that the manifest could not hold. */
+int pack_check_name(const char *name);
+
 /* Makes and opens the folders. ERR_USAGE when one holds something that is not ours. */
 int pack_places_open(struct pack_places *places, const struct pack_options *options);
 /* On failure of a fresh pack that has not begun, folders that were made go again. */
@@ -192,9 +195,10 @@ int pack_journal_load(const struct pack_place *place, struct pack_items *items, 
 
 /* ---- pack_manifest.c ---- */
 
+/* from: the source's folder, absolute. */
 int pack_manifest_write(const struct pack_output *out, const struct model *source,
-                        const struct pack_terms *terms, const struct pack_identity *identity,
-                        const struct pack_items *items);
+                        const char *from, const struct pack_terms *terms,
+                        const struct pack_identity *identity, const struct pack_items *items);
 /* config.json, tokenizer files and the like, into the pack's folder. */
 int pack_copy_small(const struct pack_place *place, const struct model *source);
 

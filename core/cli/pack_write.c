@@ -2,6 +2,7 @@
 /* Makes a pack. Threads read and code items in any order; each waits for its turn to be given a
  * place behind its forerunner, writes there, and adds a line to the journal. The manifest comes
  * last: without it nothing opens as a pack. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@
 struct writer {
     const struct pack_options *options;
     struct model *source;
+    char *source_path;           /* absolute */
     struct pack_identity identity;
     struct pack_places places;
     struct pack_terms terms;
@@ -295,15 +297,30 @@ static int begin_anew(struct writer *w, uint32_t files)
 
 /* ---- the whole ---- */
 
-static int prepare(struct writer *w)
+static int open_source(struct writer *w)
 {
     struct model_options options = {.threads = 0};
-    TRY(model_open(w->options->source, &options, &w->source));
+    const char *dir = w->options->source;
+    TRY(model_open(dir, &options, &w->source));
     if (w->source->pack != NULL) {
         return err_set(ERR_USAGE, "%s: is a pack already; pack the checkpoint it was made from",
-                       w->options->source);
+                       dir);
     }
-    TRY(pack_identity_read(w->source->dir, w->source, &w->identity));
+    w->source_path = realpath(dir, NULL);
+    if (w->source_path == NULL) {
+        return err_set(ERR_IO, "%s: cannot be followed to its place: %s", dir, strerror(errno));
+    }
+    TRY(pack_check_name(w->source_path));
+    TRY(pack_identity_read(dir, w->source, &w->identity));
+    for (uint32_t i = 0; i < w->identity.shard_count; i++) {
+        TRY(pack_check_name(w->identity.shards[i].name));
+    }
+    return 0;
+}
+
+static int prepare(struct writer *w)
+{
+    TRY(open_source(w));
     TRY(pack_places_open(&w->places, w->options));
     TRY(settle_terms(w));
     TRY(pack_files_open(&w->files, w->source));
@@ -334,7 +351,8 @@ static int finish(struct writer *w)
     TRY(io_files_unchanged(&w->files));
     TRY(pack_copy_small(home, w->source));
     TRY(pack_output_rename(&w->output));
-    TRY(pack_manifest_write(&w->output, w->source, &w->terms, &w->identity, &w->items));
+    TRY(pack_manifest_write(&w->output, w->source, w->source_path, &w->terms, &w->identity,
+                            &w->items));
     TRY(pack_sync_folder(home));
     unlinkat(home->fd, PACK_JOURNAL, 0);
     return 0;
@@ -379,6 +397,7 @@ int pack_write(const struct pack_options *options, struct pack_summary *out)
     pack_items_free(&w->items);
     pack_identity_free(&w->identity);
     model_close(w->source);
+    free(w->source_path);
     pthread_cond_destroy(&w->turn_changed);
     pthread_mutex_destroy(&w->lock);
     free(w);
