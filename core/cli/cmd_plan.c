@@ -116,7 +116,8 @@ int cmd_plan(int argc, char **argv)
     struct model *model;
     struct plan *plan;
     TRY(engine_plan(dir, &options, &model, &plan));
-    int rc = print_plan(plan, model, &rates, &tuning, cli.json);
+    int rc = signals_caught() != 0 ? err_set(ERR_STOPPED, "stopped before the plan was shown")
+                                   : print_plan(plan, model, &rates, &tuning, cli.json);
     plan_free(plan);
     model_close(model);
     return rc;

@@ -14,6 +14,7 @@
 #include "core/base/nondet.h"
 #include "core/cli/engine_options.h"
 #include "core/cli/pack_priv.h"
+#include "core/cli/signals.h"
 #include "io/io.h"
 
 #define PROBE_BYTES (256 * MIB)
@@ -144,6 +145,9 @@ int pack_places_measure(struct pack_places *places, bool quiet)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < places->count; i++) {
+        if (signals_caught() != 0) {
+            return err_set(ERR_STOPPED, "packing was stopped");
+        }
         TRY(measure(&places->place[i], &places->share[i]));
         sum += places->share[i];
     }

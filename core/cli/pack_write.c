@@ -178,6 +178,11 @@ static int settle_terms(struct writer *w)
     return 0;
 }
 
+static int look_for_signal(void)
+{
+    return signals_caught() != 0 ? err_set(ERR_STOPPED, "packing was stopped") : 0;
+}
+
 /* Bytes stored per byte read of tiles that may be coded, from a sample spread over the walk. */
 static int sample_ratio(struct writer *w, double *ratio)
 {
@@ -196,8 +201,8 @@ static int sample_ratio(struct writer *w, double *ratio)
         if (!item.may_code || seen++ % step != 0) {
             continue;
         }
-        rc = signals_caught() != 0 ? err_set(ERR_STOPPED, "packing was stopped")
-                                   : pack_item_read(w->source, &w->files, &item, &hand);
+        rc = look_for_signal();
+        rc = rc < 0 ? rc : pack_item_read(w->source, &w->files, &item, &hand);
         if (rc == 0) {
             store_form(&item, &hand);
             raw_bytes += item.raw_bytes;
@@ -321,8 +326,10 @@ static int open_source(struct writer *w)
 static int prepare(struct writer *w)
 {
     TRY(open_source(w));
+    TRY(look_for_signal());
     TRY(pack_places_open(&w->places, w->options));
     TRY(settle_terms(w));
+    TRY(look_for_signal());
     TRY(pack_files_open(&w->files, w->source));
     const uint32_t files = w->places.count * (w->terms.trunk_only ? 1 : 2);
     return w->places.resumed ? go_on(w, files) : begin_anew(w, files);
