@@ -123,7 +123,7 @@ static void on_failure(void *ctx)
 
 /* ---- before the first byte ---- */
 
-static uint64_t hash_terms(const struct writer *w)
+static int hash_terms(const struct writer *w, uint64_t *id)
 {
     const struct pack_identity *identity = &w->identity;
     XXH3_state_t *state = XXH3_createState();
@@ -131,6 +131,9 @@ static uint64_t hash_terms(const struct writer *w)
                                             w->terms.trunk_only, w->terms.parts};
     for (uint32_t i = 0; i < w->terms.parts; i++) {
         numbers[4 + i] = w->terms.share[i];
+    }
+    if (state == NULL) {
+        return err_set(ERR_MEMORY, "no memory to pack with");
     }
     XXH3_64bits_reset(state);
     XXH3_64bits_update(state, numbers, sizeof numbers);
@@ -140,9 +143,9 @@ static uint64_t hash_terms(const struct writer *w)
         XXH3_64bits_update(state, &shard->size_bytes, sizeof shard->size_bytes);
         XXH3_64bits_update(state, &shard->hash, sizeof shard->hash);
     }
-    uint64_t id = XXH3_64bits_digest(state);
+    *id = XXH3_64bits_digest(state);
     XXH3_freeState(state);
-    return id;
+    return 0;
 }
 
 static int settle_shares(struct writer *w, const struct pack_terms *before)
@@ -169,7 +172,7 @@ static int settle_terms(struct writer *w)
     w->terms.trunk_only = w->options->trunk_only;
     TRY(pack_items_list(&w->items, w->source, &w->terms.tile_bytes, w->terms.trunk_only,
                         w->terms.share, w->terms.parts));
-    w->terms.id = hash_terms(w);
+    TRY(hash_terms(w, &w->terms.id));
     if (w->places.resumed && before.id != w->terms.id) {
         return err_set(ERR_USAGE, "%s: holds an unfinished pack of another source or with other "
                        "options; give those, or remove the folder and pack anew",
