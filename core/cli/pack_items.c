@@ -245,3 +245,17 @@ void pack_item_name(const struct model *model, const struct pack_item *item, cha
         snprintf(text, capacity, "tensor %s", spec.name);
     }
 }
+
+void pack_items_sum(const struct pack_items *items, uint32_t kept, struct pack_summary *out)
+{
+    for (uint32_t i = 0; i < items->count; i++) {
+        const struct pack_item *item = &items->item[i];
+        bool walked = item->kind == PACK_TILE && item->id != T_EMBED;
+        out->raw_bytes += walked ? item->raw_bytes : 0;
+        out->stored_bytes += walked ? item->size_bytes : 0;
+        out->other_bytes += walked ? 0 : item->size_bytes;
+        out->kept_bytes += i < kept ? item->size_bytes : 0;
+        out->tiles += walked;
+        out->experts += item->kind == PACK_EXPERT;
+    }
+}

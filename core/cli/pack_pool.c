@@ -12,14 +12,14 @@
 #define TICK_NS 20000000L
 #define THREADS_MAX 256
 
-int pack_hand_open(struct pack_hand *hand, uint64_t widest_bytes)
+int pack_hand_open(struct pack_hand *hand, uint64_t widest_bytes, bool decodes)
 {
     uint64_t room_bytes = align_up(widest_bytes, PAGE_BYTES) + PAGE_BYTES;
     *hand = (struct pack_hand){.raw = aligned_alloc(PAGE_BYTES, room_bytes),
                                .stored = aligned_alloc(PAGE_BYTES, room_bytes),
-                               .decoded = aligned_alloc(PAGE_BYTES, room_bytes),
+                               .decoded = decodes ? aligned_alloc(PAGE_BYTES, room_bytes) : NULL,
                                .bounce = aligned_alloc(PAGE_BYTES, PACK_BOUNCE_BYTES)};
-    if (hand->raw == NULL || hand->stored == NULL || hand->decoded == NULL ||
+    if (hand->raw == NULL || hand->stored == NULL || (decodes && hand->decoded == NULL) ||
         hand->bounce == NULL) {
         pack_hand_close(hand);
         return err_set(ERR_MEMORY, "no memory for buffers of %llu bytes; use less --threads",
@@ -67,7 +67,7 @@ static void *thread_main(void *argument)
 {
     struct pack_pool *pool = argument;
     struct pack_hand hand;
-    int rc = pack_hand_open(&hand, pool->items->widest_bytes);
+    int rc = pack_hand_open(&hand, pool->items->widest_bytes, pool->decodes);
     if (rc == 0) {
         rc = work_on(pool, &hand);
         pack_hand_close(&hand);
@@ -163,16 +163,17 @@ int pack_item_read(const struct model *source, const struct io_files *files,
                    const struct pack_item *item, struct pack_hand *hand)
 {
     unsigned char *at = hand->raw;
+    uint64_t read_bytes = 0;
     if (item->kind != PACK_EXPERT) {
         return io_file_read(files, item->from.file, item->from.offset_bytes,
                             item->from.size_bytes, at, hand->bounce, PACK_BOUNCE_BYTES,
-                            &hand->read_bytes);
+                            &read_bytes);
     }
     for (uint32_t part = 0; part < EXPERT_PARTS; part++) {
         struct extent x = model_expert_part(source, item->layer, item->expert,
                                             (enum expert_part)part);
         TRY(io_file_read(files, x.file, x.offset_bytes, x.size_bytes, at, hand->bounce,
-                         PACK_BOUNCE_BYTES, &hand->read_bytes));
+                         PACK_BOUNCE_BYTES, &read_bytes));
         at += x.size_bytes;
     }
     return 0;

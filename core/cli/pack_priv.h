@@ -55,6 +55,9 @@ int pack_items_of(struct pack_items *items, const struct model *packed,
                   const struct model *source);
 void pack_items_free(struct pack_items *items);
 
+/* Adds what the items make up, the first kept of them from an earlier run. */
+void pack_items_sum(const struct pack_items *items, uint32_t kept, struct pack_summary *out);
+
 /* "tensor x", "layer 3 expert 17": for messages. */
 void pack_item_name(const struct model *model, const struct pack_item *item, char *text,
                     size_t capacity);
@@ -63,9 +66,9 @@ void pack_item_name(const struct model *model, const struct pack_item *item, cha
 
 /* One thread's buffers. */
 struct pack_hand {
-    unsigned char *raw, *stored, *decoded; /* widest_bytes, and a page, each */
+    unsigned char *raw, *stored; /* widest_bytes, and a page, each */
+    unsigned char *decoded;      /* the same, or NULL */
     unsigned char *bounce;
-    uint64_t read_bytes;
 };
 
 struct pack_pool {
@@ -74,6 +77,7 @@ struct pack_pool {
     int (*work)(void *ctx, struct pack_hand *hand, uint32_t index);
     void (*failed)(void *ctx); /* once a thread has failed or a signal came; may be NULL */
     void *ctx;
+    bool decodes;              /* hands have a buffer for it */
     const char *what;          /* "packing" */
     bool quiet;
     /* private */
@@ -88,7 +92,7 @@ struct pack_pool {
 /* Works on all items from first on. The first failure wins; ERR_STOPPED after a signal. */
 int pack_pool_run(struct pack_pool *pool);
 
-int pack_hand_open(struct pack_hand *hand, uint64_t widest_bytes);
+int pack_hand_open(struct pack_hand *hand, uint64_t widest_bytes, bool decodes);
 void pack_hand_close(struct pack_hand *hand);
 
 #define PACK_BOUNCE_BYTES (4 * MIB)

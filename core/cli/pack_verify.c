@@ -29,8 +29,9 @@ static int prove_item(void *ctx, struct pack_hand *hand, uint32_t index)
 {
     struct prover *p = ctx;
     const struct pack_item *item = &p->items.item[index];
+    uint64_t read_bytes = 0;
     TRY(io_file_read(&p->packed_files, item->file, item->offset_bytes, item->size_bytes,
-                     hand->stored, hand->bounce, PACK_BOUNCE_BYTES, &hand->read_bytes));
+                     hand->stored, hand->bounce, PACK_BOUNCE_BYTES, &read_bytes));
     if (XXH3_64bits(hand->stored, item->size_bytes) != item->checksum) {
         return refuse(p, item, "has another checksum than the manifest says");
     }
@@ -91,29 +92,16 @@ static int prepare(struct prover *p, const char *dir)
     return pack_files_open(&p->source_files, p->source);
 }
 
-static void sum_up(const struct prover *p, struct pack_summary *out)
-{
-    for (uint32_t i = 0; i < p->items.count; i++) {
-        const struct pack_item *item = &p->items.item[i];
-        bool walked = item->kind == PACK_TILE && item->id != T_EMBED;
-        out->raw_bytes += walked ? item->raw_bytes : 0;
-        out->stored_bytes += walked ? item->size_bytes : 0;
-        out->other_bytes += walked ? 0 : item->size_bytes;
-        out->tiles += walked;
-        out->experts += item->kind == PACK_EXPERT;
-    }
-}
-
 int pack_verify(const char *dir, uint32_t threads, bool quiet, struct pack_summary *out)
 {
     struct prover p = {.packed = NULL};
     struct pack_pool pool = {.items = &p.items, .threads = threads, .work = prove_item, .ctx = &p,
-                             .what = "proving", .quiet = quiet};
+                             .decodes = true, .what = "proving", .quiet = quiet};
     *out = (struct pack_summary){.taken_ns = nondet_now_ns()};
     int rc = prepare(&p, dir);
     rc = rc < 0 ? rc : pack_pool_run(&pool);
     if (rc == 0) {
-        sum_up(&p, out);
+        pack_items_sum(&p.items, 0, out);
     }
     out->taken_ns = nondet_now_ns() - out->taken_ns;
     io_files_close(&p.packed_files);

@@ -62,7 +62,8 @@ static const unsigned char *store_form(struct pack_item *item, const struct pack
     return form;
 }
 
-static int wait_for_turn(struct writer *w, uint32_t index)
+/* In its turn. */
+static int take_place(struct writer *w, uint32_t index)
 {
     struct pack_item *item = &w->items.item[index];
     pthread_mutex_lock(&w->lock);
@@ -107,7 +108,7 @@ static int write_item(void *ctx, struct pack_hand *hand, uint32_t index)
     struct pack_item *item = &w->items.item[index];
     TRY(pack_item_read(w->source, &w->files, item, hand));
     const unsigned char *form = store_form(item, hand);
-    TRY(wait_for_turn(w, index));
+    TRY(take_place(w, index));
     TRY(pack_output_write(&w->output, item->file, item->offset_bytes, form, item->size_bytes));
     return note_written(w, index);
 }
@@ -196,8 +197,8 @@ static int sample_ratio(struct writer *w, double *ratio)
     for (uint32_t i = 0; i < w->items.count; i++) {
         codable += w->items.item[i].may_code;
     }
-    uint32_t step = max_u64(1, codable / SAMPLE_TILES) & UINT32_MAX;
-    TRY(pack_hand_open(&hand, w->items.widest_bytes));
+    uint32_t step = (uint32_t)max_u64(1, codable / SAMPLE_TILES);
+    TRY(pack_hand_open(&hand, w->items.widest_bytes, false));
     int rc = 0;
     for (uint32_t i = 0, seen = 0; i < w->items.count && rc == 0; i++) {
         struct pack_item item = w->items.item[i];
@@ -261,7 +262,7 @@ static bool still_there(const struct writer *w, const struct pack_item *item,
 static int keep_written(struct writer *w, uint32_t written, uint32_t synced)
 {
     struct pack_hand hand;
-    TRY(pack_hand_open(&hand, w->items.widest_bytes));
+    TRY(pack_hand_open(&hand, w->items.widest_bytes, false));
     for (; w->kept < written; w->kept++) {
         const struct pack_item *item = &w->items.item[w->kept];
         uint64_t *end_bytes = &w->output.end_bytes[item->file];
@@ -368,20 +369,6 @@ static int finish(struct writer *w)
     return 0;
 }
 
-static void sum_up(const struct writer *w, struct pack_summary *out)
-{
-    for (uint32_t i = 0; i < w->items.count; i++) {
-        const struct pack_item *item = &w->items.item[i];
-        bool walked = item->kind == PACK_TILE && item->id != T_EMBED;
-        out->raw_bytes += walked ? item->raw_bytes : 0;
-        out->stored_bytes += walked ? item->size_bytes : 0;
-        out->other_bytes += walked ? 0 : item->size_bytes;
-        out->kept_bytes += i < w->kept ? item->size_bytes : 0;
-        out->tiles += walked;
-        out->experts += item->kind == PACK_EXPERT;
-    }
-}
-
 int pack_write(const struct pack_options *options, struct pack_summary *out)
 {
     struct writer *w = calloc(1, sizeof *w);
@@ -397,7 +384,7 @@ int pack_write(const struct pack_options *options, struct pack_summary *out)
     rc = rc < 0 ? rc : write_items(w);
     rc = rc < 0 ? rc : finish(w);
     if (rc == 0) {
-        sum_up(w, out);
+        pack_items_sum(&w->items, w->kept, out);
     }
     out->taken_ns = nondet_now_ns() - out->taken_ns;
     pack_journal_close(&w->journal);

@@ -178,7 +178,6 @@ static int read_files(struct pack_reader *r)
     return pack_settled(r);
 }
 
-
 /* The last member covers all text before it: an accident in the manifest shows here. */
 static int read_end(struct pack_reader *r)
 {
