@@ -208,6 +208,24 @@ START_TEST(bytes_that_never_reached_the_drive_are_written_again)
 }
 END_TEST
 
+START_TEST(an_end_before_the_first_head_is_taken_up)
+{
+    size_t size_bytes;
+    begin();
+    pack_within(2000000, 1);
+    tiny_put(&out, PACK_TRUNK ".partial", "", 0);
+    k3ring("pack %s %s", source.dir, out.dir);
+    expect_refusal(2, "is missing or empty"); /* the journal says that there was more */
+    unsigned char *journal = tiny_read(&out, PACK_JOURNAL, &size_bytes);
+    const unsigned char *line_end = memchr(journal, '\n', size_bytes);
+    ck_assert_ptr_nonnull(line_end);
+    tiny_put(&out, PACK_JOURNAL, journal, (size_t)(line_end - journal) + 1);
+    free(journal);
+    expect_finish();
+    end();
+}
+END_TEST
+
 START_TEST(a_cut_journal_is_taken_as_far_as_it_goes)
 {
     begin();
@@ -353,6 +371,7 @@ static Suite *resume_suite(void)
     tcase_add_loop_test(tcase, a_run_that_finds_no_room_is_taken_up, 0, LIMITS);
     tcase_add_test(tcase, an_interrupted_run_says_so_and_is_taken_up);
     tcase_add_test(tcase, bytes_that_never_reached_the_drive_are_written_again);
+    tcase_add_test(tcase, an_end_before_the_first_head_is_taken_up);
     tcase_add_loop_test(tcase, a_cut_journal_is_taken_as_far_as_it_goes, 1, 4);
     tcase_add_test(tcase, other_terms_do_not_take_up_a_pack);
     tcase_add_test(tcase, a_part_that_is_gone_is_asked_for_and_nothing_is_lost);

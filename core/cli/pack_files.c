@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -77,21 +78,27 @@ int pack_output_need_all(const struct pack_output *out)
 {
     for (uint32_t i = 0; i < out->count; i++) {
         if (out->fd[i] < 0) {
-            return err_set(ERR_USAGE, "%s/%s" PACK_PARTIAL_SUFFIX ": is missing, a file of the "
-                           "unfinished pack in %s; mount or bring back its folder, or remove the "
-                           "pack to begin anew", place_of(out, i)->path, pack_file_name(out, i),
-                           out->places->place[0].path);
+            return err_set(ERR_USAGE, "%s/%s" PACK_PARTIAL_SUFFIX ": is missing or empty, a file "
+                           "of the unfinished pack in %s; mount or bring back its folder, or "
+                           "remove the pack to begin anew", place_of(out, i)->path,
+                           pack_file_name(out, i), out->places->place[0].path);
         }
     }
     return 0;
 }
 
-/* Opens a file by a name; 1 when there is none. */
+/* Opens a file by a name; 1 when there is none, or an empty one: the end came before its head. */
 static int open_named(struct pack_output *out, uint32_t file, const char *name, uint64_t id)
 {
+    struct stat status;
     out->fd[file] = openat(place_of(out, file)->fd, name, O_RDWR | O_CLOEXEC);
     if (out->fd[file] < 0) {
         return errno == ENOENT ? 1 : fail(out, file, "cannot be opened again", errno);
+    }
+    if (fstat(out->fd[file], &status) == 0 && status.st_size == 0) {
+        close(out->fd[file]);
+        out->fd[file] = -1;
+        return 1;
     }
     return check_head(out, file, id);
 }
@@ -116,9 +123,10 @@ static int find_again(struct pack_output *out, uint32_t file, uint64_t id)
 static int make_new(struct pack_output *out, uint32_t file, uint64_t id)
 {
     char name[64];
+    const int only_new = out->places->resumed ? 0 : O_EXCL; /* else it may be there, empty */
     partial_name(out, file, name);
-    out->fd[file] = openat(place_of(out, file)->fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-                           0666);
+    out->fd[file] = openat(place_of(out, file)->fd, name,
+                           O_RDWR | O_CREAT | only_new | O_CLOEXEC, 0666);
     if (out->fd[file] < 0) {
         return fail(out, file, "cannot be made", errno);
     }
