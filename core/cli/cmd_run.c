@@ -20,8 +20,6 @@
 #include "core/cli/signals.h"
 #include "core/exec/draft.h"
 
-#define RUN_BYTES_PER_ID 12U /* prompt and made ids, and the history drafts look into */
-
 struct run_cli {
     struct engine_cli engine;
     const char *ids, *stop, *json, *dump_logits, *heat, *trace;
@@ -287,7 +285,6 @@ static int open_and_run(struct run *run, const char *model)
     uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
     TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
     options.drafts = run->request.drafts;
-    options.caller_bytes = RUN_BYTES_PER_ID * positions;
     TRY(tuning_settle(&cli->engine, model, &options, &run->progress, &run->tuning));
     options.heat_path = cli->heat;
     options.routing = cli->trace == NULL   ? ROUTING_NONE

@@ -4,6 +4,8 @@
 #include "cache/policy.h"
 #include "core/base/err.h"
 
+#define BYTES_PER_ID 12U /* prompt and made ids, and the history that drafts look into */
+
 void engine_cli_note(const char *line)
 {
     fprintf(stderr, "k3ring: %s\n", line);
@@ -44,6 +46,7 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
         .expert_slots = cli->slots,
         .tile_bytes = cli->tile,
         .prompt_tokens = prompt_tokens,
+        .caller_bytes = BYTES_PER_ID * positions,
         .note = cli->quiet ? NULL : engine_cli_note,
     };
     return 0;
