@@ -114,11 +114,11 @@ static int open_regular(FILE **out, uint64_t *size_bytes, const char *path)
     struct stat status;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return err_set(ERR_IO, "trace %s: cannot open: %s", path, strerror(errno));
+        return err_set(ERR_MODEL, "trace %s: cannot open: %s", path, strerror(errno));
     }
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         close(fd);
-        return err_set(ERR_IO, "trace %s: not a regular file; give the file itself", path);
+        return err_set(ERR_MODEL, "trace %s: not a regular file; give the file itself", path);
     }
     *out = fdopen(fd, "rb");
     if (*out == NULL) {

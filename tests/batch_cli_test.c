@@ -207,6 +207,49 @@ START_TEST(a_journal_of_another_batch_is_left_alone)
 }
 END_TEST
 
+/* A line that was damaged is not believed: its sequence is made anew. */
+START_TEST(a_damaged_line_of_the_journal_is_made_anew)
+{
+    write_lines(60);
+    batch("--sequences 3 --quiet");
+    char *whole = read_output();
+    write_lines(60);
+    start_and_end(SIGKILL, 2);
+    size_t size;
+    char *journal = (char *)tiny_read(&results, "out.jsonl.part", &size);
+    char *digit = strstr(strchr(journal, '\n'), "\"generated_ids\":[") + 17;
+    *digit = *digit == '1' ? '2' : '1';
+    tiny_put(&results, "out.jsonl.part", journal, size);
+    batch("--quiet");
+    ck_assert_msg(process.status == 0, "%s", process.err);
+    char *resumed = read_output();
+    ck_assert_str_eq(whole, resumed);
+    free(whole);
+    free(journal);
+    free(resumed);
+}
+END_TEST
+
+START_TEST(a_journal_that_is_no_file_and_outputs_that_are_one_are_refused)
+{
+    write_input("{\"ids\": [1], \"gen\": 2}");
+    ck_assert_int_eq(mkfifo(part_path, 0600), 0);
+    batch("--quiet");
+    ck_assert_int_eq(process.status, 1);
+    ck_assert_ptr_nonnull(strstr(process.err, "regular file"));
+    unlink(part_path);
+    static const char *const same[] = {"in.jsonl", "out.jsonl", "./out.jsonl.part"};
+    for (size_t i = 0; i < countof(same); i++) {
+        char option[600];
+        snprintf(option, sizeof option, "--json %s/%s", results.dir, same[i]);
+        batch(option);
+        ck_assert_msg(process.status == 2, "exit %d for %s: %s", process.status, option,
+                      process.err);
+        ck_assert_ptr_nonnull(strstr(process.err, "different files"));
+    }
+}
+END_TEST
+
 START_TEST(two_batches_do_not_write_one_output)
 {
     struct process first;
@@ -278,6 +321,8 @@ int main(void)
                         countof(refusals));
     tcase_add_test(tests, an_ended_batch_goes_on_where_it_was);
     tcase_add_test(tests, a_journal_of_another_batch_is_left_alone);
+    tcase_add_test(tests, a_damaged_line_of_the_journal_is_made_anew);
+    tcase_add_test(tests, a_journal_that_is_no_file_and_outputs_that_are_one_are_refused);
     tcase_add_test(tests, two_batches_do_not_write_one_output);
     tcase_add_test(tests, a_file_that_only_looks_like_a_journal_is_left_alone);
     tcase_add_test(tests, a_failed_sequence_is_told_in_its_line_and_by_the_exit_code);

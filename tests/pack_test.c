@@ -360,6 +360,27 @@ START_TEST(a_pipe_sees_no_progress)
 }
 END_TEST
 
+START_TEST(another_config_in_the_pack_is_refused)
+{
+    struct tiny top, out;
+    size_t size;
+    tiny_folder(&top, TINY_MEMORY);
+    snprintf(out.dir, sizeof out.dir, "%.200s/p", top.dir);
+    k3ring("pack %s %s --quiet", source.dir, out.dir);
+    expect(0, "");
+    char *config = (char *)tiny_read(&out, "config.json", &size);
+    char *eps = strstr(config, "1e-05");
+    ck_assert_ptr_nonnull(eps);
+    eps[0] = '2';
+    tiny_put(&out, "config.json", config, size);
+    k3ring("run %s --ids 3 --gen 1", out.dir);
+    expect_refusal(3, "config.json: is not the one");
+    free(config);
+    tiny_remove(&out);
+    tiny_remove(&top);
+}
+END_TEST
+
 static Suite *pack_suite(void)
 {
     Suite *suite = suite_create("pack");
@@ -378,6 +399,7 @@ static Suite *pack_suite(void)
     tcase_add_test(tcase, names_with_control_characters_are_refused);
     tcase_add_test(tcase, wrong_words_are_usage_errors);
     tcase_add_test(tcase, a_pipe_sees_no_progress);
+    tcase_add_test(tcase, another_config_in_the_pack_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -262,7 +262,7 @@ START_TEST(damaged_traces_are_refused_as_such)
     expect_refusal(3, "more than a replay takes");
     unlink(path);
     k3ring("replay %s", path);
-    expect_refusal(1, "cannot open");
+    expect_refusal(3, "cannot open");
 }
 END_TEST
 

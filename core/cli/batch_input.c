@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cli/batch_input.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/scan.h"
@@ -142,7 +144,13 @@ static bool is_blank(const char *text, size_t size_bytes)
 
 int batch_input_read(const char *path, uint32_t gen_default, struct batch_input *out)
 {
+    struct stat status;
     *out = (struct batch_input){0};
+    errno = 0;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) {
+        return err_set(ERR_USAGE, "%s: cannot be read: %s; give a file of JSON lines", path,
+                       errno != 0 ? strerror(errno) : "not a regular file");
+    }
     TRY(file_read(path, FILE_BYTES_MAX, &out->file));
     const char *end = out->file.text + out->file.size_bytes;
     uint64_t lines = 1;

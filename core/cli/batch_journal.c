@@ -2,10 +2,13 @@
 #include "core/cli/batch_journal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -22,19 +25,28 @@ static int heading(const struct batch_journal *j, const char *identity, char *te
                     j->count, identity);
 }
 
-/* "INDEX + RESULT", or with a minus for a failed one: taken over when it is whole. */
+/* Covers index, mark and text, so that a damaged line is made anew instead of believed. */
+static uint64_t checksum_of(uint32_t index, bool failed, const char *text, size_t size_bytes)
+{
+    return XXH3_64bits_withSeed(text, size_bytes, (uint64_t)index << 1 | failed);
+}
+
+/* "CHECKSUM INDEX + RESULT", or with a minus for a failed one. */
 static void take_line(struct batch_journal *j, const char *line, size_t size_bytes)
 {
+    char *after_sum;
     char *after;
-    unsigned long index = strtoul(line, &after, 10);
+    uint64_t sum = strtoull(line, &after_sum, 16);
+    unsigned long index = strtoul(after_sum, &after, 10);
     size_t skip = (size_t)(after - line) + 3;
-    bool good = after != line && skip < size_bytes && after[0] == ' ' &&
-                (after[1] == '+' || after[1] == '-') && after[2] == ' ' && index < j->count &&
-                line[size_bytes - 1] == '}' && j->result[index] == NULL;
-    if (good) {
+    if (skip >= size_bytes || after[0] != ' ' || index >= j->count || j->result[index] != NULL) {
+        return;
+    }
+    bool failed = after[1] == '-';
+    if (sum == checksum_of((uint32_t)index, failed, line + skip, size_bytes - skip)) {
         j->result[index] = strndup(line + skip, size_bytes - skip);
         j->finished += j->result[index] != NULL;
-        j->failed += j->result[index] != NULL && after[1] == '-';
+        j->failed += j->result[index] != NULL && failed;
     }
 }
 
@@ -72,9 +84,16 @@ static int open_file(struct batch_journal *j, const char *identity)
     char head[256];
     uint64_t keep = 0;
     int head_bytes = heading(j, identity, head, sizeof head);
-    j->file = fopen(j->path, "ae");
+    struct stat status;
+    int fd = open(j->path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0666);
+    bool plain = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+    j->file = plain ? fdopen(fd, "a") : NULL;
     if (j->file == NULL) {
-        return refuse(j->path, "cannot be written");
+        errno = fd >= 0 && !plain ? EINVAL : errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return refuse(j->path, "cannot be written as a regular file");
     }
     if (flock(fileno(j->file), LOCK_EX | LOCK_NB) != 0) {
         return err_set(ERR_USAGE, "%s: another k3ring batch is writing it", j->path);
@@ -117,7 +136,9 @@ int batch_journal_add(struct batch_journal *j, uint32_t index, bool failed, char
     j->finished++;
     j->failed += failed;
     errno = 0;
-    fprintf(j->file, "%u %c %s\n", index, failed ? '-' : '+', text);
+    fprintf(j->file, "%016llx %u %c %s\n",
+            (unsigned long long)checksum_of(index, failed, text, strlen(text)), index,
+            failed ? '-' : '+', text);
     bool bad = fflush(j->file) != 0 || fdatasync(fileno(j->file)) != 0;
     return bad ? refuse(j->path, "cannot be written") : 0;
 }

@@ -3,9 +3,10 @@
 #define CLI_BATCH_JOURNAL_H
 
 /* What a batch has finished, beside its output until all is done: OUT.part holds one line that
- * says which input and model it belongs to, then a line per finished sequence in order of
- * completion. Ended at any moment, the same command takes it up again; a last line that was cut
- * is made anew. When everything is there the lines are put in order and OUT appears at once. */
+ * says which input and model it belongs to, then a line per finished sequence, with a checksum, in
+ * order of completion. Ended at any moment, the same command takes it up again; what a line that
+ * was cut or damaged stood for is made anew. When everything is there the lines are put in order
+ * and OUT appears at once. */
 
 #include <stdio.h>
 

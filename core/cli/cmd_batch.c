@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring batch: many prompts, read from JSON lines, advance together. */
+#include <limits.h>
 #include <nettle/sha2.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -136,7 +138,7 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     progress_show(&job->progress, p->done_bytes, p->planned_bytes, detail);
 }
 
-/* Names and sizes of the files, and the shape: another model is another batch. */
+/* Names, sizes and times of the files, and the shape: another model is another batch. */
 static void identify(const struct batch_job *job, char text[JOURNAL_IDENTITY_BYTES])
 {
     const struct model *m = engine_model(job->engine);
@@ -149,6 +151,9 @@ static void identify(const struct batch_job *job, char text[JOURNAL_IDENTITY_BYT
         sha256_update(&sha, strlen(name) + 1, (const uint8_t *)name);
         sha256_update(&sha, sizeof m->files[i].size_bytes,
                       (const uint8_t *)&m->files[i].size_bytes);
+        struct stat status = {0};
+        (void)stat(m->files[i].path, &status);
+        sha256_update(&sha, sizeof status.st_mtim, (const uint8_t *)&status.st_mtim);
     }
     uint64_t shape[] = {m->tensor_count, m->config.layers, m->config.vocab, m->config.experts,
                         job->cli->gen};
@@ -312,6 +317,23 @@ static int open_and_run(struct batch_job *job, const char *model, const char *in
     return rc < 0 ? rc : run_engine(job);
 }
 
+/* What would fail, or eat another file, only at the end. */
+static int check_outputs(const struct batch_cli *cli, const char *in)
+{
+    char part[PATH_MAX];
+    struct output probe;
+    snprintf(part, sizeof part, "%s.part", cli->out);
+    if (output_same(cli->out, in) || output_same(part, in) ||
+        (cli->json != NULL && (output_same(cli->json, in) || output_same(cli->json, cli->out) ||
+                               output_same(cli->json, part)))) {
+        return err_set(ERR_USAGE, "batch: the input, --out, its .part and --json must be different "
+                       "files");
+    }
+    TRY(output_open(&probe, cli->out));
+    output_abandon(&probe);
+    return 0;
+}
+
 int cmd_batch(int argc, char **argv)
 {
     struct batch_cli cli = {0};
@@ -329,6 +351,7 @@ int cmd_batch(int argc, char **argv)
     if (file_exists(cli.out)) {
         return batch_journal_taken(cli.out);
     }
+    TRY(check_outputs(&cli, operand[1]));
     struct batch_job job = {.cli = &cli};
     signals_catch(on_signal, output_remove_temporaries);
     int rc = open_and_run(&job, operand[0], operand[1]);

@@ -199,6 +199,11 @@ static int run_engine(struct run *run, struct engine *e)
     return report(run, e, rc, read_before);
 }
 
+static bool same_file(const char *path, const char *other)
+{
+    return path != NULL && other != NULL && output_same(path, other);
+}
+
 /* Only a regular file can be replaced at once and whole. */
 static int prepare_heat(struct run *run, const struct run_cli *cli)
 {
@@ -207,8 +212,7 @@ static int prepare_heat(struct run *run, const struct run_cli *cli)
     if (strcmp(cli->heat, "-") == 0) {
         return err_set(ERR_USAGE, "--heat: give a file; it is read and written");
     }
-    if ((cli->json != NULL && strcmp(cli->heat, cli->json) == 0) ||
-        (cli->dump_logits != NULL && strcmp(cli->heat, cli->dump_logits) == 0)) {
+    if (same_file(cli->heat, cli->json) || same_file(cli->heat, cli->dump_logits)) {
         return err_set(ERR_USAGE, "--heat: %s is also another output; give two files", cli->heat);
     }
     if (lstat(cli->heat, &st) == 0 && !S_ISREG(st.st_mode)) {
@@ -216,11 +220,6 @@ static int prepare_heat(struct run *run, const struct run_cli *cli)
                        "link", cli->heat);
     }
     return output_open(&run->heat, cli->heat);
-}
-
-static bool same_file(const char *path, const char *other)
-{
-    return other != NULL && strcmp(path, other) == 0;
 }
 
 static int prepare_trace(struct run *run, const struct run_cli *cli)
@@ -246,8 +245,7 @@ static int prepare(struct run *run, const struct run_cli *cli)
     if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
         return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
     }
-    if (cli->dump_logits != NULL && cli->json != NULL &&
-        strcmp(cli->dump_logits, cli->json) == 0) {
+    if (same_file(cli->dump_logits, cli->json)) {
         return err_set(ERR_USAGE, "--json and --dump-logits name the same file; give two");
     }
     if (cli->stop != NULL) {

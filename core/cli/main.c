@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring: the subcommand table. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/cli/commands.h"
@@ -37,18 +40,8 @@ static void print_usage(FILE *out)
           "version. A first run:\n"
           "  k3ring synth tiny && k3ring run tiny --ids 3,141,59,26,53,58,97,93\n\n"
           "exit status: 0 ok, 1 run failed, 2 usage, 3 model or trace refused, 4 does not\n"
-          "  fit, 5 benchmark verdict invalid, 130 interrupted, 141 nobody reads the output,\n"
-          "  143 terminated\n", out);
-}
-
-static int unknown_command(const char *typed)
-{
-    const char *near = options_nearest(typed, &subcommands[0].name, countof(subcommands),
-                                       sizeof subcommands[0]);
-    fprintf(stderr, "k3ring: there is no command '%s'%s%s%s; `k3ring --help` lists them\n", typed,
-            near != NULL ? " (did you mean " : "", near != NULL ? near : "",
-            near != NULL ? "?)" : "");
-    return err_exit_status(ERR_USAGE);
+          "  fit, 5 benchmark verdict invalid, 129 hung up, 130 interrupted, 141 nobody reads the\n"
+          "  output, 143 terminated\n", out);
 }
 
 static int finish(int rc)
@@ -61,6 +54,15 @@ static int finish(int rc)
         fprintf(stderr, "k3ring: %s\n", err_message());
     }
     return rc == ERR_STOPPED && signal_number != 0 ? 128 + signal_number : err_exit_status(rc);
+}
+
+static int unknown_command(const char *typed)
+{
+    const char *near = options_nearest(typed, &subcommands[0].name, countof(subcommands),
+                                       sizeof subcommands[0]);
+    return finish(err_set(ERR_USAGE, "there is no command '%.100s'%s%s%s; `k3ring --help` lists "
+                          "them", typed, near != NULL ? " (did you mean " : "",
+                          near != NULL ? near : "", near != NULL ? "?)" : ""));
 }
 
 static int run_command(int argc, char **argv)
@@ -78,8 +80,19 @@ static bool is_any(const char *word, const char *a, const char *b)
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
+/* An output file must never become one of the three standard ones because that was closed. */
+static void fill_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+            abort();
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_files();
     signal(SIGXFSZ, SIG_IGN); /* a file size limit becomes a write error with a message */
     if (argc < 2) {
         print_usage(stderr);

@@ -2,6 +2,7 @@
 #include "core/cli/output.h"
 
 #include <errno.h>
+#include <libgen.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,28 @@ static int refuse(const char *path, const char *what)
 {
     return err_set(ERR_OUTPUT, "%s: %s: %s", path, what,
                    errno != 0 ? strerror(errno) : "an earlier write failed");
+}
+
+/* The folder of path, resolved. Free it; NULL when there is none. */
+static char *folder_of(const char *path)
+{
+    char *copy = strdup(path);
+    char *folder = copy != NULL ? realpath(dirname(copy), NULL) : NULL;
+    free(copy);
+    return folder;
+}
+
+bool output_same(const char *a, const char *b)
+{
+    const char *name_a = strrchr(a, '/') != NULL ? strrchr(a, '/') + 1 : a;
+    const char *name_b = strrchr(b, '/') != NULL ? strrchr(b, '/') + 1 : b;
+    char *folder_a = folder_of(a);
+    char *folder_b = folder_of(b);
+    bool same = strcmp(name_a, name_b) == 0 && folder_a != NULL && folder_b != NULL &&
+                strcmp(folder_a, folder_b) == 0;
+    free(folder_a);
+    free(folder_b);
+    return same;
 }
 
 int output_open(struct output *out, const char *path)

@@ -26,6 +26,9 @@ void output_abandon(struct output *out);
  * once. */
 void output_remove_temporaries(void);
 
+/* True when both paths name one place: the same folder and the same name in it. */
+bool output_same(const char *a, const char *b);
+
 /* text as a whole file at path ("-": standard output). */
 int output_text(const char *path, const char *text);
 

@@ -133,11 +133,21 @@ static int hash_terms(const struct writer *w, uint64_t *id)
     for (uint32_t i = 0; i < w->terms.parts; i++) {
         numbers[4 + i] = w->terms.share[i];
     }
-    if (state == NULL) {
-        return err_set(ERR_MEMORY, "no memory to pack with");
+    /* With more folders the pack's own too: two packs made alike must not take each other's parts
+     * in a folder that both were given. */
+    char *out = realpath(w->places.place[0].path, NULL);
+    if (state == NULL || out == NULL) {
+        XXH3_freeState(state);
+        free(out);
+        return err_set(ERR_OUTPUT, "%s: cannot be found any more, or no memory is left",
+                       w->places.place[0].path);
     }
     XXH3_64bits_reset(state);
+    if (w->terms.parts > 1) {
+        XXH3_64bits_update(state, out, strlen(out) + 1);
+    }
     XXH3_64bits_update(state, numbers, sizeof numbers);
+    free(out);
     for (uint32_t i = 0; i < identity->shard_count; i++) {
         const struct pack_shard *shard = &identity->shards[i];
         XXH3_64bits_update(state, shard->name, strlen(shard->name) + 1);
@@ -175,9 +185,9 @@ static int settle_terms(struct writer *w)
                         w->terms.share, w->terms.parts));
     TRY(hash_terms(w, &w->terms.id));
     if (w->places.resumed && before.id != w->terms.id) {
-        return err_set(ERR_USAGE, "%s: holds an unfinished pack of another source or with other "
-                       "options; give those, or remove the folder and pack anew",
-                       w->places.place[0].path);
+        return err_set(ERR_USAGE, "%s: holds an unfinished pack of another source, with other "
+                       "options or begun in another folder; give those, or remove the folder and "
+                       "pack anew", w->places.place[0].path);
     }
     return 0;
 }

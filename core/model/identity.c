@@ -103,12 +103,16 @@ int pack_source_check(const struct model *model)
     if (config == NULL) {
         return ERR_MEMORY;
     }
-    int rc = 0;
+    uint64_t own = 0;
+    int rc = hash_config(model->dir, &own);
     bool there = file_exists(config);
-    if (!there && pack->experts_in_source) {
+    if (rc == 0 && own != hash) {
+        rc = err_set(ERR_MODEL, "%s/config.json: is not the one this pack was made with: copy it "
+                     "from %s, or pack again", model->dir, pack->source);
+    } else if (rc == 0 && !there && pack->experts_in_source) {
         rc = err_set(ERR_MODEL, "%s: its experts were left in %s, which is gone: put the source "
                      "back, or pack again without --trunk-only", model->dir, pack->source);
-    } else if (there) {
+    } else if (rc == 0 && there) {
         rc = hash_config(pack->source, &hash);
         rc = rc == 0 && hash != pack->identity.config_hash ? refuse_changed(model, "config.json")
                                                            : rc;

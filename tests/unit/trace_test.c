@@ -306,14 +306,14 @@ START_TEST(only_regular_files_are_read)
     struct trace trace;
     for (size_t i = 0; i < countof(paths); i++) {
         err_clear();
-        ck_assert_int_eq(trace_load(&trace, paths[i]), ERR_IO);
+        ck_assert_int_eq(trace_load(&trace, paths[i]), ERR_MODEL);
         ck_assert_ptr_nonnull(strstr(err_message(), paths[i]));
     }
     int ends[2];
     char path[64];
     ck_assert_int_eq(pipe(ends), 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
-    ck_assert_int_eq(trace_load(&trace, path), ERR_IO);
+    ck_assert_int_eq(trace_load(&trace, path), ERR_MODEL);
     close(ends[0]);
     close(ends[1]);
 }
