@@ -200,6 +200,27 @@ START_TEST(an_output_in_a_missing_folder_is_named)
 }
 END_TEST
 
+/* An output file that was given the place of a closed standard one would receive its text. */
+START_TEST(closed_standard_files_spoil_no_output)
+{
+    shell(0, "$K run $M $I --quiet --trace $F/t >&-; $K replay $F/t");
+    ck_assert_ptr_nonnull(strstr(process.out, "tokens"));
+    shell(0, "$K run $M $I --cache-policy lfu --heat $F/h 2>&- && "
+             "$K run $M $I --cache-policy lfu --heat $F/h");
+    ck_assert_str_eq(process.out, GOLDEN_TEXT GOLDEN_TEXT);
+    shell(0, "$K run $M $I --gen 1 --json $F/j <&- >&- 2>&- && head -c 1 $F/j");
+    ck_assert_str_eq(process.out, "{");
+}
+END_TEST
+
+START_TEST(a_hang_up_ends_a_run_as_ctrl_c_does)
+{
+    shell(129, "$K run $M $I --gen 4000 --quiet --json $F/hup >$F/ids & p=$!; "
+               "while [ ! -s $F/ids ]; do sleep 0.01; done; kill -HUP $p; wait $p");
+    shell(0, "grep -q interrupted $F/hup; set -- $F/hup.*; test \"$1\" = \"$F/hup.*\"");
+}
+END_TEST
+
 /* ---- locales ---- */
 
 START_TEST(a_decimal_comma_changes_nothing)
@@ -259,6 +280,8 @@ static void add_habits(Suite *suite)
     tcase_add_test(tcase, a_full_device_is_named);
     tcase_add_test(tcase, a_file_size_limit_leaves_no_partial_file);
     tcase_add_test(tcase, an_output_in_a_missing_folder_is_named);
+    tcase_add_test(tcase, closed_standard_files_spoil_no_output);
+    tcase_add_test(tcase, a_hang_up_ends_a_run_as_ctrl_c_does);
     tcase_add_loop_test(tcase, a_decimal_comma_changes_nothing, 0, 2);
 }
 
