@@ -156,7 +156,14 @@ static int run_pass(struct rounds *b)
         .token = b->token, .count = b->tokens, .logits_of = b->logits_of,
         .logits_count = b->rows, .head = b->totals->passes == 0 ? b->rows > 0 : b->head,
         .later = later, .next_head = next_head, .isolate = true};
+    bool steady = true;
+    for (uint32_t i = 0; i < b->lanes; i++) {
+        steady = steady && !(b->lane[i].busy && in_prompt(&b->lane[i]));
+    }
+    uint64_t begun = nondet_now_ns();
     TRY(engine_run(b->e, &work));
+    b->totals->steady_ns += steady ? nondet_now_ns() - begun : 0;
+    b->totals->steady_tokens += steady ? b->tokens : 0;
     b->head = next_head;
     b->totals->passes++;
     return 0;

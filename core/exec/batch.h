@@ -39,6 +39,7 @@ struct batch_totals {
     uint64_t passes, prompt_tokens, made_tokens;
     uint32_t sequences, failed;
     uint64_t total_ns;
+    uint64_t steady_ns, steady_tokens; /* of passes that had no prompt token */
 };
 
 /* Runs all requests of the source on as many sequences as the engine has. Checks ids and the
