@@ -70,18 +70,6 @@ static struct trial trial;
 static uint64_t seed = 20260;
 static uint32_t only = ALL_POINTS;
 
-static uint64_t digest_of(const float *logits)
-{
-    struct sha256_ctx sha;
-    uint8_t bytes[sizeof(uint64_t)];
-    uint64_t digest;
-    sha256_init(&sha);
-    sha256_update(&sha, REF_VOCAB * sizeof *logits, (const uint8_t *)logits);
-    sha256_digest(&sha, sizeof bytes, bytes);
-    memcpy(&digest, bytes, sizeof digest);
-    return digest;
-}
-
 /* The ids fed at each position: the prompt, then what was made of it. */
 static void fed_ids(uint32_t ids[POSITIONS])
 {
@@ -117,7 +105,7 @@ static void find_truth(void *ctx, uint32_t job, char *why, size_t why_bytes)
         memcpy(truth->routes.expert[at], trace.route_ids, sizeof truth->routes.expert[at]);
         if (good && at + 1 >= GOLDEN_PROMPT) {
             uint32_t step = at + 1 - GOLDEN_PROMPT;
-            truth->step[step] = digest_of(logits);
+            truth->step[step] = tiny_digest(logits);
             sha256_update(&sha, REF_VOCAB * sizeof *logits, (const uint8_t *)logits);
             if ((int)argmax(logits, REF_VOCAB) != golden_ids[step]) {
                 snprintf(why, why_bytes, "id %u is wrong in the plainest run", step);
@@ -148,7 +136,7 @@ struct listener {
 static void on_logits(void *ctx, uint32_t step, const float *logits)
 {
     struct listener *listener = ctx;
-    if (digest_of(logits) != listener->truth->step[step] && listener->first_wrong == GEN) {
+    if (tiny_digest(logits) != listener->truth->step[step] && listener->first_wrong == GEN) {
         listener->first_wrong = step;
     }
 }

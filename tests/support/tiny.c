@@ -4,6 +4,7 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -330,6 +331,18 @@ void tiny_generate(const struct tiny *tiny, const struct engine_options *options
     }
     engine_close(e);
     err_clear();
+}
+
+uint64_t tiny_digest(const float *logits)
+{
+    struct sha256_ctx sha;
+    uint8_t bytes[sizeof(uint64_t)];
+    uint64_t digest;
+    sha256_init(&sha);
+    sha256_update(&sha, REF_VOCAB * sizeof *logits, (const uint8_t *)logits);
+    sha256_digest(&sha, sizeof bytes, bytes);
+    memcpy(&digest, bytes, sizeof digest);
+    return digest;
 }
 
 bool tiny_golden_so_far(const struct tiny_run *run)

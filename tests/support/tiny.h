@@ -88,6 +88,9 @@ struct tiny_events {
 void tiny_generate(const struct tiny *tiny, const struct engine_options *options, uint32_t gen,
                    const struct tiny_events *events, struct tiny_run *run);
 
+/* Of the logits of one step, short enough to keep many of. */
+uint64_t tiny_digest(const float *logits);
+
 /* True when the first ids of a run, all it made, are the golden ones. */
 bool tiny_golden_so_far(const struct tiny_run *run);
 
