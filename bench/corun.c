@@ -8,20 +8,7 @@
 #include "bench/corun_priv.h"
 #include "core/base/err.h"
 #include "core/base/nondet.h"
-
-int corun_files(struct io_files *files, const struct model *model)
-{
-    const char **paths = calloc(model->file_count, sizeof *paths);
-    if (paths == NULL) {
-        return err_set(ERR_MEMORY, "no memory for a list of files");
-    }
-    for (uint32_t i = 0; i < model->file_count; i++) {
-        paths[i] = model->files[i].path;
-    }
-    int rc = io_files_open(files, paths, NULL, model->file_count);
-    free(paths);
-    return rc;
-}
+#include "core/exec/engine.h"
 
 /* ---- reads ---- */
 
@@ -173,7 +160,7 @@ static int open_ring(struct corun *c)
 {
     uint32_t depth = c->plan->request.io_depth;
     struct io_options o = {.engine = IO_URING, .depth = depth, .buffer_count = 1};
-    TRY(corun_files(&c->files, c->model));
+    TRY(engine_open_files(c->model, &c->files));
     TRY(io_open(&c->io, &o, &c->files));
     c->fixed = io_register_buffer(c->io, 0, c->ring, (uint64_t)(c->pins - c->ring)) == 0;
     for (uint32_t i = 0; i < depth; i++) {

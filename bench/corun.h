@@ -29,7 +29,4 @@ void corun_close(struct corun *c); /* NULL is fine */
 int corun_run(struct corun *c, enum corun_half what, uint32_t tokens, double *seconds,
               uint64_t *bytes);
 
-/* Opens every shard of a model for reading. */
-int corun_files(struct io_files *files, const struct model *model);
-
 #endif

@@ -115,6 +115,7 @@ static void finish(struct io *io, struct io_req *req, int32_t res)
     io->stats.requests++;
     io->stats.bytes += req->size_bytes;
     io->stats.latency_ns_sum += now_ns - req->queued_ns;
+    io_log_end(io, req, res, now_ns);
     req->res = res;
     req->magic = 0;
     req->done(req);
@@ -141,10 +142,12 @@ void io_ended(struct io *io, struct io_req *req, int64_t res)
         break;
     case IO_RESUME:
         io->stats.short_reads++;
+        io_log_repeat(io, req);
         io_wait_in_lane(io, req);
         break;
     case IO_RETRY:
         io->stats.retries++;
+        io_log_repeat(io, req);
         io->transient = true;
         io_wait_in_lane(io, req);
         break;
@@ -225,6 +228,7 @@ int io_open(struct io **out, const struct io_options *options, const struct io_f
     }
     io->backend = backend_of(options->engine);
     io->files = files;
+    io->log = options->log;
     io->owner = pthread_self();
     io->depth = options->depth;
     io->lane_count = (uint32_t)max_u64(files->device_count, 1);
@@ -295,6 +299,7 @@ void io_read(struct io *io, struct io_req *req)
     req->got_bytes = 0;
     req->retries = 0;
     req->tag = 0;
+    req->record = IO_NO_RECORD;
     req->queued_ns = io_now_ns(io);
     if (io->in_flight == 0) {
         io->busy_since_ns = req->queued_ns;
@@ -355,6 +360,7 @@ int io_run(struct io *io, uint64_t wait_ns)
     assert(pthread_equal(io->owner, pthread_self()));
     io->running = true;
     io->ended = 0;
+    io->round++;
     uint64_t start_ns = io_now_ns(io);
     uint64_t left_ns = wait_ns;
     int rc;

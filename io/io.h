@@ -12,10 +12,12 @@
 
 #include "core/base/base.h"
 #include "io/file.h"
+#include "io/log.h"
 
 #define IO_REQ_MAGIC 0x494F5251U
 #define IO_WAIT_FOREVER UINT64_MAX
 #define IO_NO_BUFFER (-1)
+#define IO_NO_RECORD UINT32_MAX
 
 /* Caller owns it; io borrows it from io_read() until done() is called. */
 struct io_req {
@@ -29,6 +31,7 @@ struct io_req {
     void (*done)(struct io_req *req); /* runs inside io_run(), never nested; may call io_read() */
     void *owner;           /* the caller's */
     bool urgent;           /* goes before waiting ones that are not, on its device */
+    uint8_t label;         /* the caller's, for its log */
     /* private to io */
     struct io_req *next;
     uint64_t queued_ns;
@@ -36,6 +39,7 @@ struct io_req {
     uint32_t got_bytes;    /* progress over short reads */
     uint32_t retries;
     uint32_t tag;
+    uint32_t record;       /* its place in the log, or IO_NO_RECORD */
 };
 
 enum io_engine { IO_URING, IO_PREAD, IO_SIM };
@@ -57,6 +61,7 @@ struct io_options {
     uint32_t depth;           /* requests in flight on each device at most, 1..1024 */
     uint32_t buffer_count;    /* size of the registered buffer table, 0 = none */
     struct io_sim_options sim;
+    struct io_log *log;       /* where reads are written down, or NULL; outlives the struct io */
 };
 
 /* Counters since open. Read by the owner, or by anyone after io_close() copied them. */

@@ -72,6 +72,8 @@ struct io {
     struct io_waker waker;
     uint64_t busy_since_ns;  /* valid while in_flight > 0 */
     struct io_stats stats;
+    struct io_log *log;      /* or NULL */
+    uint32_t round;          /* of io_run() */
 };
 
 static inline void io_queue_push(struct io_queue *queue, struct io_req *req)
@@ -127,6 +129,14 @@ void io_give_back(struct io *io, const struct io_req *req);
 
 /* Forgets all that wait. */
 void io_forget_waiting(struct io *io);
+
+/* ---- log.c: all of them do nothing without a log ---- */
+
+void io_log_begin(struct io *io, struct io_req *req);
+/* All reads begun so far are with the kernel. */
+void io_log_sent(struct io *io);
+void io_log_repeat(struct io *io, const struct io_req *req);
+void io_log_end(struct io *io, const struct io_req *req, int32_t res, uint64_t now_ns);
 
 /* ---- io.c ---- */
 

@@ -40,6 +40,7 @@ static struct io_req *hand(struct io *io, struct io_lane *lane)
     io->handed++;
     lane->handed++;
     assert(io->handed <= io->in_flight);
+    io_log_begin(io, req);
     io->stats.in_flight_max = max_u64(io->stats.in_flight_max, io->handed);
     *most = lane->handed > *most ? lane->handed : *most;
     return req;

@@ -123,6 +123,7 @@ static void hand_over(struct io *io, struct pool *pool)
         pthread_cond_signal(&pool->work);
     }
     pthread_mutex_unlock(&pool->lock);
+    io_log_sent(io);
 }
 
 static struct io_queue take_done(struct pool *pool)

@@ -298,6 +298,16 @@ static void fill(struct io *io, struct uring *uring)
     }
 }
 
+/* With a log the hand-over is a call of its own, so that its end can be told from the sleep that
+ * follows. What the kernel does not take now the next call offers again. */
+static void hand_over(struct io *io, struct uring *uring)
+{
+    if (io->log != NULL && io_uring_sq_ready(&uring->ring) > 0) {
+        io_uring_submit(&uring->ring);
+        io_log_sent(io);
+    }
+}
+
 /* One io_uring_enter that submits, asks for events, and sleeps when it may. */
 static int enter(struct io *io, struct uring *uring, uint64_t wait_ns)
 {
@@ -359,6 +369,7 @@ static int uring_run(struct io *io, uint64_t wait_ns)
 {
     struct uring *uring = io->state;
     fill(io, uring);
+    hand_over(io, uring);
     int rc = enter(io, uring, wait_ns);
     reap(io, uring);
     switch (rc) {

@@ -139,26 +139,6 @@ int pack_pool_run(struct pack_pool *pool)
     return 0;
 }
 
-int pack_files_open(struct io_files *files, const struct model *model)
-{
-    const char **paths = calloc(model->file_count, sizeof *paths);
-    uint64_t *sizes = calloc(model->file_count, sizeof *sizes);
-    int rc = ERR_MEMORY;
-    *files = (struct io_files){.file = NULL};
-    if (paths == NULL || sizes == NULL) {
-        err_set(ERR_MEMORY, "no memory for a list of %u files", model->file_count);
-    } else {
-        for (uint32_t i = 0; i < model->file_count; i++) {
-            paths[i] = model->files[i].path;
-            sizes[i] = model->files[i].size_bytes;
-        }
-        rc = io_files_open(files, paths, sizes, model->file_count);
-    }
-    free(paths);
-    free(sizes);
-    return rc;
-}
-
 int pack_item_read(const struct model *source, const struct io_files *files,
                    const struct pack_item *item, struct pack_hand *hand)
 {

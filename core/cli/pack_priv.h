@@ -97,9 +97,6 @@ void pack_hand_close(struct pack_hand *hand);
 
 #define PACK_BOUNCE_BYTES (4 * MIB)
 
-/* The files of a model, opened for io_file_read(). */
-int pack_files_open(struct io_files *files, const struct model *model);
-
 /* Brings an item's bytes of the source into hand->raw. */
 int pack_item_read(const struct model *source, const struct io_files *files,
                    const struct pack_item *item, struct pack_hand *hand);

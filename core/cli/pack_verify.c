@@ -9,6 +9,7 @@
 #include "core/base/nondet.h"
 #include "core/cli/pack_priv.h"
 #include "core/exec/coding.h"
+#include "core/exec/engine.h"
 
 struct prover {
     struct model *packed, *source;
@@ -88,8 +89,8 @@ static int prepare(struct prover *p, const char *dir)
                        p->source->dir, dir);
     }
     TRY(pack_items_of(&p->items, p->packed, p->source));
-    TRY(pack_files_open(&p->packed_files, p->packed));
-    return pack_files_open(&p->source_files, p->source);
+    TRY(engine_open_files(p->packed, &p->packed_files));
+    return engine_open_files(p->source, &p->source_files);
 }
 
 int pack_verify(const char *dir, uint32_t threads, bool quiet, struct pack_summary *out)

@@ -15,6 +15,7 @@
 #include "core/cli/pack_priv.h"
 #include "core/cli/signals.h"
 #include "core/exec/coding.h"
+#include "core/exec/engine.h"
 
 #define MARK_BYTES (1 * GIB)         /* between two marks of the journal */
 #define SAMPLE_TILES 24u             /* coded to estimate the size */
@@ -344,7 +345,7 @@ static int prepare(struct writer *w)
     TRY(pack_places_open(&w->places, w->options));
     TRY(settle_terms(w));
     TRY(look_for_signal());
-    TRY(pack_files_open(&w->files, w->source));
+    TRY(engine_open_files(w->source, &w->files));
     const uint32_t files = w->places.count * (w->terms.trunk_only ? 1 : 2);
     return w->places.resumed ? go_on(w, files) : begin_anew(w, files);
 }

@@ -95,16 +95,7 @@ static int open_files(const char *dir, struct io_files *files, uint64_t *cut_byt
     struct model *model;
     struct model_options mo = {.allow_holes = true};
     TRY(model_open(dir, &mo, &model));
-    const char **paths = calloc(model->file_count, sizeof *paths);
-    uint64_t *sizes = calloc(model->file_count, sizeof *sizes);
-    int rc = paths == NULL || sizes == NULL ? err_set(ERR_MEMORY, "no memory for file names") : 0;
-    for (uint32_t i = 0; i < model->file_count && rc == 0; i++) {
-        paths[i] = model->files[i].path;
-        sizes[i] = model->files[i].size_bytes;
-    }
-    rc = rc == 0 ? io_files_open(files, paths, sizes, model->file_count) : rc;
-    free(paths);
-    free(sizes);
+    int rc = engine_open_files(model, files);
     *cut_bytes = model->pack != NULL ? model->pack->tile_bytes : 0;
     model_close(model);
     return rc;

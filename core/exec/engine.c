@@ -233,17 +233,19 @@ int engine_heat_write(struct engine *e, FILE *file)
     return e->cache != NULL ? cache_heat_write(e->cache, file) : no_heat();
 }
 
-static int open_files(struct engine *e)
+int engine_open_files(const struct model *model, struct io_files *files)
 {
-    const char **paths = calloc(e->model->file_count, sizeof *paths);
-    uint64_t *sizes = calloc(e->model->file_count, sizeof *sizes);
+    const char **paths = calloc(model->file_count, sizeof *paths);
+    uint64_t *sizes = calloc(model->file_count, sizeof *sizes);
     int rc = ERR_MEMORY;
     if (paths != NULL && sizes != NULL) {
-        for (uint32_t i = 0; i < e->model->file_count; i++) {
-            paths[i] = e->model->files[i].path;
-            sizes[i] = e->model->files[i].size_bytes;
+        for (uint32_t i = 0; i < model->file_count; i++) {
+            paths[i] = model->files[i].path;
+            sizes[i] = model->files[i].size_bytes;
         }
-        rc = io_files_open(&e->files, paths, sizes, e->model->file_count);
+        rc = io_files_open(files, paths, sizes, model->file_count);
+    } else {
+        err_set(ERR_MEMORY, "no memory for a list of %u files", model->file_count);
     }
     free(paths);
     free(sizes);
@@ -366,7 +368,7 @@ static int open_all(struct engine *e, const char *dir)
     purge_allocator();
     TRY(engine_plan_model(e->model, &e->options, &e->plan));
     TRY(check_available(e->plan));
-    TRY(open_files(e));
+    TRY(engine_open_files(e->model, &e->files));
     TRY(resident_load(e));
     purge_allocator();
     TRY(open_memory(e));

@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/base/histogram.h"
 #include "core/base/isa.h"
+#include "core/exec/journal.h"
 #include "io/io.h"
 #include "io/probe.h"
 #include "planner/plan.h"
@@ -50,6 +51,8 @@ struct engine_options {
     uint32_t drafts;          /* most drafted tokens of a pass */
     uint64_t caller_bytes;    /* what the caller keeps: ids, results; part of the account */
     enum engine_routing routing; /* what engine_routes tells of every token of a pass */
+    struct io_log *log;       /* every read with its times, or NULL; outlives the engine */
+    struct journal *journal;  /* what happens inside passes, or NULL; the same */
     void (*note)(const char *line);  /* talk that is not an error; may be NULL */
 };
 
@@ -117,6 +120,9 @@ int engine_plan(const char *dir, const struct engine_options *options, struct mo
 /* The same for a model that is open already, or imagined. */
 int engine_plan_model(const struct model *model, const struct engine_options *options,
                       struct plan **plan);
+
+/* Opens the files of a model for reading. ERR_IO, ERR_MEMORY. */
+int engine_open_files(const struct model *model, struct io_files *files);
 
 const struct plan *engine_plan_of(const struct engine *e);
 const struct model *engine_model(const struct engine *e);

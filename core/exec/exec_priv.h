@@ -38,6 +38,16 @@ static inline uint64_t task_make(enum task_kind kind, uint32_t step, uint32_t in
     return (uint64_t)kind << 56 | (uint64_t)step << 28 | index;
 }
 
+static inline enum task_kind task_kind(uint64_t task)
+{
+    return (enum task_kind)(task >> 56);
+}
+
+static inline uint32_t task_step(uint64_t task)
+{
+    return (uint32_t)(task >> 28) & 0x0FFFFFFFU;
+}
+
 /* The I/O thread may still look at the pass that has just ended when the next is announced, which
  * says what the one after it is. No pass is made without the I/O thread, so it lags no more. */
 #define PASS_SLOTS 4U
@@ -255,6 +265,7 @@ struct engine {
     uint64_t planned_bytes;
     void (*tick)(void *ctx, const struct engine_progress *p);
     void *tick_ctx;
+    uint32_t journal_first;        /* of the batch being served; the I/O thread's */
 };
 
 /* engine.c */
@@ -297,6 +308,14 @@ void workers_spent(const struct engine *e, uint64_t spent_ns[WORKER_DOINGS]); /*
 void workers_activate(struct engine *e, uint32_t count); /* between passes */
 void engine_pump(struct engine *e);               /* stepped mode: one seeded step */
 const uint64_t *thread_allocated(void);
+
+/* journal.c: all of them do nothing without a journal */
+void journal_demand(struct engine *e);            /* the batch has been opened */
+void journal_arrival(struct engine *e, uint32_t index);
+/* The time when spans of this kind are wanted, else 0, which journal_end() takes for "no". */
+uint64_t journal_begin(const struct engine *e, enum journal_spans wanted);
+void journal_end(struct engine *e, const struct worker *w, uint64_t begun_ns, uint32_t step,
+                 uint32_t doing);
 
 /* compute.c, kda.c, mla.c, mlp.c: what tasks compute */
 void compute_tile(struct engine *e, struct worker *w, uint32_t tile);

@@ -93,7 +93,7 @@ int fetch_open_ring(struct engine *e)
 {
     struct io_options options = {.engine = e->options.io, .depth = e->options.io_depth,
                                  .buffer_count = slab_slice_count(e->slab),
-                                 .sim = e->options.sim};
+                                 .sim = e->options.sim, .log = e->options.log};
     options.sim.threads = !e->options.stepped;
     int rc = io_open(&e->io, &options, &e->files);
     if (rc < 0 && options.engine == IO_URING) {
@@ -199,7 +199,7 @@ void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
     r->req = (struct io_req){.offset_bytes = offset_bytes, .size_bytes = (uint32_t)size_bytes,
                              .file = file, .target = target, .buffer = IO_NO_BUFFER,
                              .urgent = class == READ_EXPERTS || class == READ_EMBED,
-                             .done = on_read, .owner = r};
+                             .label = (uint8_t)class, .done = on_read, .owner = r};
     if (e->fetch.fixed) {
         uint32_t slice = slab_slice_of(e->slab, target);
         r->req.buffer = e->fetch.slice_known[slice] ? (int32_t)slice : IO_NO_BUFFER;

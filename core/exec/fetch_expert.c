@@ -100,6 +100,7 @@ bool expert_take_demand(struct engine *e)
         open_run(e, &b->run[i], &answer->demand[i]);
     }
     list_uses(e);
+    journal_demand(e);
     e->fetch.expert_next = 0;
     e->fetch.expert_begun = false;
     atomic_store(&e->step[b->step].tasks_left, b->count);
@@ -192,6 +193,7 @@ void expert_arrived(struct engine *e, uint32_t index)
     struct expert_run *run = &e->batch.run[index];
     if (--run->requests_left == 0) {
         slab_slot_ready(e->slab, run->slot);
+        journal_arrival(e, index);
         run_expert_data(e, index);
     }
 }

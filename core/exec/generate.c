@@ -105,8 +105,8 @@ static double slope_of(const struct plan *plan)
 
 static bool over(const struct generation *g)
 {
-    const struct generate_result *out = g->out;
-    return out->count == g->request->gen || stopped(g);
+    const struct generate_request *r = g->request;
+    return g->out->count == r->gen || stopped(g) || (r->enough != NULL && r->enough(r->ctx));
 }
 
 /* Makes a token of every row as long as the draft is what the rows say. *kept: drafts that were. */

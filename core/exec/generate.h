@@ -24,6 +24,8 @@ struct generate_request {
     void (*on_token)(void *ctx, uint32_t step, uint32_t id);
     /* After a pass: its first count tokens are the sequence's for good. Before the next pass. */
     void (*on_positions)(void *ctx, uint32_t count);
+    /* Asked after each token but the last: true ends the sequence there, as its length. */
+    bool (*enough)(void *ctx);
     void *ctx;
 };
 

@@ -232,8 +232,8 @@ static bool expert_part(struct engine *e, struct worker *w, enum task_kind kind,
 
 void run_task(struct engine *e, struct worker *w, uint64_t task)
 {
-    enum task_kind kind = (enum task_kind)(task >> 56);
-    uint32_t step = (uint32_t)(task >> 28) & 0x0FFFFFFFU;
+    enum task_kind kind = task_kind(task);
+    uint32_t step = task_step(task);
     uint32_t index = (uint32_t)task & 0x0FFFFFFFU;
     bool whole = true; /* one of the tasks its step counts */
     if (atomic_load(&e->error) != 0) {

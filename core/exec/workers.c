@@ -140,7 +140,10 @@ static bool spin_pop(struct engine *e, uint64_t *task)
 /* Sleeps until notified. */
 static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found)
 {
-    turn_to(e, w, stall_cause(e));
+    enum stall_cause cause = stall_cause(e);
+    uint64_t begun_ns = journal_begin(e, SPANS_WAITS);
+    uint32_t step = atomic_load(&e->open_step);
+    turn_to(e, w, cause);
     *found = spin_pop(e, task);
     if (!*found) {
         uint32_t key = gate_enter(&e->work_gate);
@@ -152,6 +155,7 @@ static void idle(struct engine *e, struct worker *w, uint64_t *task, bool *found
         }
     }
     turn_to(e, w, WORKER_WORKS);
+    journal_end(e, w, begun_ns, step, DOING_WAIT + cause);
 }
 
 static void *worker_main(void *argument)
@@ -173,7 +177,9 @@ static void *worker_main(void *argument)
         }
         if (found) {
             atomic_fetch_add(&e->busy_workers, 1);
+            uint64_t begun_ns = journal_begin(e, SPANS_ALL);
             run_task(e, w, task);
+            journal_end(e, w, begun_ns, task_step(task), task_kind(task));
             atomic_fetch_sub(&e->busy_workers, 1);
         }
     }
