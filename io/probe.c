@@ -2,8 +2,6 @@
 #include "io/probe.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +9,8 @@
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include "core/base/proc.h"
 
 static const struct {
     uint32_t magic;
@@ -21,6 +21,8 @@ static const struct {
     {0x6969, "nfs"},          {0x65735546, "fuse"},     {0xF2F52010, "f2fs"},
     {0x858458F6, "ramfs"},    {0x01021997, "9p"},       {0x2011BAB0, "exfat"},
     {0x4D44, "vfat"},         {0xCA451A4E, "bcachefs"}, {0x0BD00BD0, "lustre"},
+    {0x73717368, "squashfs"}, {0xE0F5E1E2, "erofs"},    {0xFF534D42, "cifs"},
+    {0x00C36400, "ceph"},     {0x7366746E, "ntfs3"},    {0x5346544E, "ntfs"},
 };
 
 static void name_file_system(int fd, struct io_place *place)
@@ -38,51 +40,32 @@ static void name_file_system(int fd, struct io_place *place)
     }
 }
 
-/* The first line of a small sysfs file, without trailing blanks; "" when it is not there. */
-static void read_line(const char *path, char *line, size_t capacity)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, line, capacity - 1) : 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    line[got > 0 ? got : 0] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-    for (size_t end = strlen(line); end > 0 && line[end - 1] == ' '; end--) {
-        line[end - 1] = '\0';
-    }
-}
-
-/* Describes the drive behind a block device's folder in sysfs; a partition's is its parent. */
-static void describe_drive(const char *folder, struct io_place *place)
+bool io_drive_folder(const char *folder, char drive[PATH_MAX])
 {
     char path[PATH_MAX];
-    char drive[PATH_MAX];
-    char text[PROBE_NAME_BYTES];
-    snprintf(path, sizeof path, "%s/partition", folder);
+    snprintf(path, sizeof path, "%.4000s/partition", folder);
     bool partition = access(path, F_OK) == 0;
     snprintf(path, sizeof path, "%.4000s%s", folder, partition ? "/.." : "");
-    if (realpath(path, drive) == NULL) {
-        return;
-    }
-    snprintf(place->drive, sizeof place->drive, "%.63s", strrchr(drive, '/') + 1);
-    snprintf(path, sizeof path, "%.4000s/device/model", drive);
-    read_line(path, place->model, sizeof place->model);
+    return realpath(path, drive) != NULL;
+}
+
+void io_describe_drive(const char *drive, struct io_place *place)
+{
     static const char *const names[] = {"device/serial", "serial", "device/wwid", "wwid",
                                         "dm/uuid"};
+    snprintf(place->drive, sizeof place->drive, "%.63s", strrchr(drive, '/') + 1);
+    proc_line(place->model, sizeof place->model, "%s/device/model", drive);
     for (size_t i = 0; i < countof(names) && place->serial[0] == '\0'; i++) {
-        snprintf(path, sizeof path, "%.4000s/%s", drive, names[i]);
-        read_line(path, place->serial, sizeof place->serial);
+        proc_line(place->serial, sizeof place->serial, "%s/%s", drive, names[i]);
     }
-    snprintf(path, sizeof path, "%.4000s/queue/max_sectors_kb", drive);
-    read_line(path, text, sizeof text);
-    place->request_kib_max = (uint32_t)strtoul(text, NULL, 10);
+    place->request_kib_max = (uint32_t)proc_value(0, "%s/queue/max_sectors_kb", drive);
 }
 
 int io_probe(int fd, struct io_place *place)
 {
     struct stat st;
     char folder[64];
+    char drive[PATH_MAX];
     *place = (struct io_place){0};
     if (fstat(fd, &st) != 0) {
         return -errno;
@@ -90,8 +73,8 @@ int io_probe(int fd, struct io_place *place)
     place->device = st.st_dev;
     name_file_system(fd, place);
     snprintf(folder, sizeof folder, "/sys/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
-    if (access(folder, F_OK) == 0) {
-        describe_drive(folder, place);
+    if (io_drive_folder(folder, drive)) {
+        io_describe_drive(drive, place);
     }
     return 0;
 }

@@ -5,6 +5,8 @@
 /* What an open file lies on: file system, block device, drive model. For reports; nothing here
  * changes how a file is read. */
 
+#include <limits.h>
+
 #include "core/base/base.h"
 
 #define PROBE_NAME_BYTES 64
@@ -20,6 +22,12 @@ struct io_place {
 
 /* Fills place as far as it can be known. A negative errno when the file cannot be looked at. */
 int io_probe(int fd, struct io_place *place);
+
+/* The resolved folder of a block device in sysfs, given any way to it; a partition's is that of
+ * its drive. False when there is none. */
+bool io_drive_folder(const char *folder, char drive[PATH_MAX]);
+/* Fills drive, model, serial and request_kib_max from such a folder. */
+void io_describe_drive(const char *drive, struct io_place *place);
 
 /* The place in one line that tells it from others: file system, device number, drive, model,
  * serial number. No control characters. */
