@@ -209,6 +209,75 @@ START_TEST(the_full_models_plan_needs_no_checkpoint)
 }
 END_TEST
 
+/* ---- pictures ---- */
+
+static char *plotted(const char *plots, const char *file)
+{
+    char name[TINY_PATH_BYTES];
+    size_t size = 0;
+    snprintf(name, sizeof name, "%s/%s", plots, file);
+    return (char *)tiny_read(&results, name, &size);
+}
+
+static void remove_plots(const char *plots)
+{
+    static const char *const ending[] = {"dat", "gp", "svg", "png"};
+    char path[TINY_PATH_BYTES], name[TINY_PATH_BYTES];
+    for (size_t i = 0; i < 2 * countof(ending); i++) {
+        snprintf(name, sizeof name, "%s/%s.%s", plots, i % 2 == 0 ? "hit_rate" : "bytes_per_token",
+                 ending[i / 2]);
+        tiny_path(&results, name, path);
+        unlink(path);
+    }
+    tiny_path(&results, plots, path);
+    ck_assert_int_eq(rmdir(path), 0);
+}
+
+START_TEST(pictures_hold_the_figures_in_order_of_size)
+{
+    char path[TINY_PATH_BYTES];
+    tiny_path(&results, "plots", path);
+    k3ring("replay " SMALL " --policy lar,lru --slots 60,448,12 --plot %s", path);
+    expect(0, NULL);
+    bool drawn = process.err[0] == '\0';
+    ck_assert(drawn || strstr(process.err, "gnuplot") != NULL);
+    char *hits = plotted("plots", "hit_rate.dat");
+    ck_assert_msg(strstr(hits, "lar\n# x y\n12 17.") != NULL, "%s", hits);
+    ck_assert_msg(strstr(hits, "\n60 53.6666666667\n448 91.6666666667\n\n\n# block 1: lru") != NULL,
+                  "%s", hits);
+    ck_assert_ptr_nonnull(strstr(hits, "# block 2: opt"));
+    char *bytes = plotted("plots", "bytes_per_token.dat");
+    ck_assert_ptr_nonnull(strstr(bytes, "448 0.04679"));
+    if (drawn) {
+        char *svg = plotted("plots", "bytes_per_token.svg");
+        ck_assert_ptr_nonnull(strstr(svg, "read per token (GB)"));
+        free(svg);
+    } else {
+        printf("skip: gnuplot drew nothing: %s", process.err);
+    }
+    free(hits);
+    free(bytes);
+    remove_plots("plots");
+}
+END_TEST
+
+START_TEST(without_gnuplot_a_replay_is_complete_and_says_once_what_to_install)
+{
+    char path[TINY_PATH_BYTES];
+    tiny_path(&results, "plots", path);
+    ck_assert_int_eq(setenv("PATH", "/nonexistent", 1), 0);
+    k3ring("replay " SMALL " --policy lar --slots 60 --plot %s", path);
+    ck_assert_int_eq(setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1), 0);
+    expect(0, "apt-get install gnuplot-nox, then run gnuplot hit_rate.gp in ");
+    ck_assert_ptr_eq(strchr(process.err, '\n') + 1, process.err + strlen(process.err));
+    ck_assert_ptr_nonnull(strstr(process.out, "lar             2576"));
+    char *script = plotted("plots", "bytes_per_token.gp");
+    ck_assert_ptr_nonnull(strstr(script, "set xtics nomirror ('lar' 0, 'opt' 1)"));
+    free(script);
+    remove_plots("plots");
+}
+END_TEST
+
 /* ---- refusals ---- */
 
 static const char *const wrong_usage[][2] = {
@@ -270,6 +339,8 @@ START_TEST(a_bad_output_is_told_before_the_replay)
 {
     k3ring("replay " SMALL " --json /nonexistent/x.json");
     expect_refusal(1, "/nonexistent/x.json");
+    k3ring("replay " SMALL " --plot /dev/null/x");
+    expect_refusal(1, "/dev/null/x: cannot become a folder of pictures");
     k3ring("replay " SMALL " --policy lru --json /dev/full");
     expect(1, "/dev/full");
 }
@@ -307,6 +378,8 @@ static Suite *replay_suite(void)
     tcase_add_test(tcase, the_full_models_slots_are_those_everybody_compares);
     tcase_add_test(tcase, ram_gives_the_slots_of_a_plan);
     tcase_add_test(tcase, the_full_models_plan_needs_no_checkpoint);
+    tcase_add_test(tcase, pictures_hold_the_figures_in_order_of_size);
+    tcase_add_test(tcase, without_gnuplot_a_replay_is_complete_and_says_once_what_to_install);
     tcase_add_loop_test(tcase, wrong_words_are_refused_in_one_line, 0, countof(wrong_usage));
     tcase_add_test(tcase, damaged_traces_are_refused_as_such);
     tcase_add_test(tcase, a_bad_output_is_told_before_the_replay);

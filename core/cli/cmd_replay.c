@@ -7,6 +7,7 @@
 #include "core/cli/commands.h"
 #include "core/cli/engine_options.h"
 #include "core/cli/output.h"
+#include "core/cli/picture.h"
 #include "core/cli/replay.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_layout.h"
@@ -19,7 +20,7 @@
 #define KEYS_MAX ((uint64_t)1 << 24)
 
 struct replay_cli {
-    const char *policy, *slots, *model, *json;
+    const char *policy, *slots, *model, *json, *plot;
     uint64_t ram;
 };
 
@@ -34,6 +35,8 @@ static const struct option_row rows[] = {
      "checkpoint folder whose expert size and plan count [Kimi K3's]"},
     {"json", OPTION_TEXT, offsetof(struct replay_cli, json), NULL, 0, 0, NULL, "FILE|-",
      "write the figures; with - they replace the table on standard output"},
+    {"plot", OPTION_TEXT, offsetof(struct replay_cli, plot), NULL, 0, 0, NULL, "DIR",
+     "pictures of the figures, by gnuplot, with their data and scripts"},
 };
 
 static const struct command command = {
@@ -245,6 +248,9 @@ static int replay(const struct replay_cli *cli, struct replay_request *q, struct
     if (rc == 0) {
         rc = write_result(q, &result, json);
     }
+    if (rc == 0 && cli->plot != NULL) {
+        rc = replay_plot(cli->plot, q, &result);
+    }
     replay_fini(&result);
     return rc;
 }
@@ -272,6 +278,7 @@ int cmd_replay(int argc, char **argv)
     q.trace = &trace;
     signals_catch(NULL, output_remove_temporaries); /* before any file is made */
     int rc = cli.json != NULL ? output_open(&json, cli.json) : 0;
+    rc = rc == 0 && cli.plot != NULL ? picture_folder(cli.plot) : rc;
     rc = rc == 0 ? replay(&cli, &q, &json) : rc;
     output_abandon(&json);
     trace_fini(&trace);

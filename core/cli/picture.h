@@ -22,7 +22,7 @@ struct picture_axis {
     const char *label;        /* with its unit: "bytes per token (GB)"; NULL for none */
     const char *const *names; /* of positions 0, 1, ..; NULL: numbers */
     uint32_t name_count;
-    bool log;                 /* ignored when no value is positive; a log of 2 on the x axis */
+    bool log;                 /* powers of 2, over 3 decades of 10; not when none is positive */
     bool from_zero;           /* the axis begins at 0; not with log */
     double low, high;         /* ends of the axis; both 0: what the data need */
 };
@@ -47,7 +47,11 @@ struct picture {
     uint32_t series_count;
 };
 
-/* Writes the four files into dir, which is made when it is missing (its parent must be there).
+/* Makes dir when it is missing (its parent must be there), so that a bad one is told before the
+ * work. ERR_OUTPUT. */
+int picture_folder(const char *dir);
+
+/* Writes the four files into dir, which is made when it is missing.
  * Every text is escaped. A picture with a great many points makes an SVG as great: thin out first,
  * some thousands are plenty.
  * Returns 0, or 1 when gnuplot is missing or failed: data and script are there then, and a line on

@@ -79,7 +79,12 @@ static double share(uint64_t part, uint64_t whole)
     return whole > 0 ? (double)part / (double)whole : 0.0;
 }
 
-static double bytes_per_token(const struct replay_request *q, const struct replay_result *r,
+double replay_hit_rate(const struct replay_row *row)
+{
+    return share(row->count.hits, row->count.demands);
+}
+
+double replay_bytes_per_token(const struct replay_request *q, const struct replay_result *r,
                               const struct replay_row *row)
 {
     uint64_t misses = row->count.demands - row->count.hits;
@@ -129,9 +134,9 @@ void replay_print(FILE *out, const struct replay_request *q, const struct replay
             fputc('\n', out);
         }
         fprintf(out, "%8u  %-10s %9llu %8.2f%% %8.2f%% %9.3f %8.1f%% %9llu\n", row->slots,
-                row->policy, (unsigned long long)c->hits, 100.0 * share(c->hits, c->demands),
+                row->policy, (unsigned long long)c->hits, 100.0 * replay_hit_rate(row),
                 100.0 * share(c->hits, r->requests - r->first_touches),
-                bytes_per_token(q, r, row) / GB,
+                replay_bytes_per_token(q, r, row) / GB,
                 100.0 * share(c->hits, opt_of(q, r, i)->count.hits),
                 (unsigned long long)c->evictions);
     }
@@ -177,12 +182,12 @@ static void add_row(cJSON *array, const struct replay_request *q, const struct r
     number(item, "misses", row->count.demands - row->count.hits);
     number(item, "repeat_misses", row->count.demands - row->count.hits - r->first_touches);
     number(item, "evictions", row->count.evictions);
-    cJSON_AddNumberToObject(item, "hit_rate", share(row->count.hits, row->count.demands));
+    cJSON_AddNumberToObject(item, "hit_rate", replay_hit_rate(row));
     cJSON_AddNumberToObject(item, "repeat_hit_rate",
                             share(row->count.hits, r->requests - r->first_touches));
     cJSON_AddNumberToObject(item, "share_of_opt",
                             share(row->count.hits, opt_of(q, r, index)->count.hits));
-    cJSON_AddNumberToObject(item, "bytes_per_token", bytes_per_token(q, r, row));
+    cJSON_AddNumberToObject(item, "bytes_per_token", replay_bytes_per_token(q, r, row));
 }
 
 cJSON *replay_json(const struct replay_request *q, const struct replay_result *r)

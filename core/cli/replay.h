@@ -49,8 +49,15 @@ uint32_t replay_expert_slots(const struct replay_request *request, const struct 
 int replay_run(const struct replay_request *request, struct replay_result *out);
 void replay_fini(struct replay_result *result);
 
+double replay_hit_rate(const struct replay_row *row);
+double replay_bytes_per_token(const struct replay_request *request,
+                              const struct replay_result *result, const struct replay_row *row);
+
 void replay_print(FILE *out, const struct replay_request *request,
                   const struct replay_result *result);
+/* Two pictures (picture.h) in dir: hit rate and bytes per token against slots, for each policy. */
+int replay_plot(const char *dir, const struct replay_request *request,
+                const struct replay_result *result);
 /* NULL when memory is refused. Free with cJSON_Delete. */
 cJSON *replay_json(const struct replay_request *request, const struct replay_result *result);
 

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_TEXT_H
+#define CLI_TEXT_H
+
+/* Texts of others (paths, names in files) on their way to a terminal or into a file. */
+
+#include <stdio.h>
+
+#include "core/base/base.h"
+
+/* Bytes of the character text begins with; 0 when that must not be passed on: the end, a control
+ * character, or what is no UTF-8. */
+size_t text_step(const char *text);
+
+/* A rule for bytes that mean something where text goes. */
+struct text_rule {
+    char byte;
+    const char *instead;
+};
+
+/* text with every rule applied and '?' for what must not be passed on. A tab or a line break is
+ * taken as it is when lines is set, otherwise it becomes a space. */
+void text_put(FILE *out, const char *text, const struct text_rule *rules, uint32_t rule_count,
+              bool lines);
+
+/* text for a terminal, cut to fit with its zero byte. */
+void text_clean(char *to, size_t capacity_bytes, const char *text);
+
+#endif
