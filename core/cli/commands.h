@@ -9,6 +9,7 @@ int cmd_run(int argc, char **argv);
 int cmd_batch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 

@@ -27,7 +27,11 @@ struct engine_cli {
     {"io-size", OPTION_SIZE, offsetof(type, engine.io_size), "4M", 4096, 1 * GIB, "auto",          \
      "SIZE|auto", "largest read; lowered when depth x size exceeds the ring; auto: measured"},     \
     {"cache-policy", OPTION_CHOICE, offsetof(type, engine.policy), "arc", 0, 0, ENGINE_POLICIES,   \
-     NULL, "which experts stay"},                                                                  \
+     NULL, "which experts stay"},                                                                 \
+    ENGINE_UNSWEPT_ROWS(type)
+
+/* All but the four that `k3ring bench` takes lists of. */
+#define ENGINE_UNSWEPT_ROWS(type)                                                                 \
     {"threads", OPTION_COUNT, offsetof(type, engine.threads), "auto", 1, 1024, "auto", "N|auto",   \
      "workers, the I/O thread is extra; auto: fewer than processors when that is faster"},         \
     {"isa", OPTION_CHOICE, offsetof(type, engine.isa), "auto", 0, 0, "auto|scalar|avx2|avx512",    \

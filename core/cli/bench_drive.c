@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The jobs that only read: what the drive gives for random places with its queue full, and for the
+ * very reads that inference made. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/nondet.h"
+#include "core/cli/bench_priv.h"
+#include "core/cli/signals.h"
+
+#define LIMIT_RECORDS (1U << 18)
+#define FLIGHT_FIRST (4 * MIB)
+#define DEPTH_MAX 1024U
+#define RAM_SHARE 2U              /* a limit's memory is at most this part of --ram */
+
+static bool stop_asked(void)
+{
+    return signals_caught() != 0;
+}
+
+static void on_tick(void *ctx, uint64_t done_bytes)
+{
+    struct bench_stage *stage = ctx;
+    progress_show(&stage->progress, done_bytes, 0, NULL);
+}
+
+static int open_reader(struct bench_stage *stage, struct reader **out, uint32_t depth,
+                       uint64_t size_max_bytes, struct io_log *log)
+{
+    struct reader_options options = {.io = stage->options.io, .depth = depth,
+                                     .size_max_bytes = size_max_bytes, .log = log,
+                                     .stop = stop_asked, .tick = on_tick, .ctx = stage};
+    return reader_open(out, stage->files, &options);
+}
+
+/* ---- limits ---- */
+
+struct random_reads {
+    const struct io_files *files;
+    struct rng rng;
+    uint64_t until_ns, total_bytes;
+    uint32_t chunk_bytes;
+};
+
+static bool next_random(void *ctx, struct reader_read *read)
+{
+    struct random_reads *r = ctx;
+    uint64_t at = rng_below(&r->rng, r->total_bytes);
+    uint32_t file = 0;
+    while (at >= r->files->file[file].size_bytes) {
+        at -= r->files->file[file++].size_bytes;
+    }
+    uint64_t pages = div_ceil(r->files->file[file].size_bytes, PAGE_BYTES);
+    uint64_t wanted = min_u64(r->chunk_bytes / PAGE_BYTES, pages);
+    uint64_t page = min_u64(at / PAGE_BYTES, pages - wanted);
+    *read = (struct reader_read){.offset_bytes = page * PAGE_BYTES, .file = file,
+                                 .size_bytes = (uint32_t)(wanted * PAGE_BYTES)};
+    return nondet_now_ns() < r->until_ns;
+}
+
+/* One setting; its figures are the job's when it is the best so far. */
+static int run_limit(struct bench_stage *stage, enum bench_job_kind kind, struct io_log *log,
+                     uint32_t index, uint64_t *bytes)
+{
+    bool after = kind == JOB_LIMIT_AFTER;
+    struct bench_limit *limit = &stage->round->limit[after][index];
+    uint32_t *best = &stage->round->limit_best[after];
+    struct random_reads reads = {.files = stage->files, .chunk_bytes = (uint32_t)limit->chunk_bytes,
+                                 .rng = rng_seed(stage->request->seed + index + 1000U * after)};
+    struct reader_result result;
+    struct reader *reader;
+    for (uint32_t i = 0; i < stage->files->count; i++) {
+        reads.total_bytes += stage->files->file[i].size_bytes;
+    }
+    io_log_clear(log);
+    TRY(open_reader(stage, &reader, limit->depth, limit->chunk_bytes, log));
+    reads.until_ns = nondet_now_ns() + stage->request->limit_ns / BENCH_LIMITS;
+    int rc = reader_run(reader, next_random, &reads, &result);
+    reader_close(reader);
+    TRY(rc);
+    *bytes += result.bytes;
+    uint64_t took_ns = max_u64(1, result.ended_ns - result.begun_ns);
+    limit->rate = (double)result.bytes / (double)took_ns * 1e9;
+    if (*best == index || limit->rate > stage->round->limit[after][*best].rate) {
+        *best = index;
+        return bench_job_figures(stage, kind, log, result.begun_ns, result.ended_ns + 1, false);
+    }
+    return 0;
+}
+
+/* The settings that the memory allows; at least one. Returns the first of them. */
+static uint32_t choose_limits(const struct bench_stage *stage, struct bench_limit *limits)
+{
+    uint64_t chunk = stage->to->facts.io_size_bytes;
+    uint64_t ram = stage->options.ram_bytes;
+    uint32_t first = BENCH_LIMITS;
+    for (uint32_t i = 0; i < BENCH_LIMITS; i++) {
+        uint64_t depth = min_u64(DEPTH_MAX, max_u64(1, (FLIGHT_FIRST << i) / chunk));
+        uint64_t memory = reader_bytes((uint32_t)depth, stage->files->device_count, chunk);
+        bool same = i > 0 && limits[i - 1].depth == depth;
+        if ((ram == ENGINE_RAM_AUTO || memory <= ram / RAM_SHARE || i == 0) && !same) {
+            limits[i] = (struct bench_limit){.depth = (uint32_t)depth, .chunk_bytes = chunk};
+            first = i < first ? i : first;
+        }
+    }
+    return first;
+}
+
+int bench_limit(struct bench_stage *stage, enum bench_job_kind kind)
+{
+    bool after = kind == JOB_LIMIT_AFTER;
+    struct bench_limit *limits = stage->round->limit[after];
+    struct io_log log;
+    uint64_t bytes = 0;
+    stage->round->limit_best[after] = choose_limits(stage, limits);
+    TRY(io_log_open(&log, LIMIT_RECORDS));
+    progress_begin(&stage->progress, after ? "limit after" : "limit before", stage->request->quiet);
+    bench_job_begin(stage, kind);
+    int rc = 0;
+    for (uint32_t i = 0; i < BENCH_LIMITS && rc == 0; i++) {
+        rc = limits[i].depth > 0 ? run_limit(stage, kind, &log, i, &bytes) : 0;
+    }
+    bench_job_end(stage, kind, bytes);
+    progress_clear(&stage->progress);
+    io_log_close(&log);
+    return rc;
+}
+
+/* ---- the same reads again ---- */
+
+struct recorded_reads {
+    const struct bench_result *result;
+    uint32_t at;
+};
+
+static bool next_recorded(void *ctx, struct reader_read *read)
+{
+    struct recorded_reads *r = ctx;
+    const struct io_log *log = &r->result->log;
+    while (r->at < log->count && (log->record[r->at].begun_ns < r->result->from_ns ||
+                                  log->record[r->at].begun_ns >= r->result->to_ns)) {
+        r->at++;
+    }
+    if (r->at == log->count) {
+        return false;
+    }
+    const struct io_record *record = &log->record[r->at++];
+    *read = (struct reader_read){.offset_bytes = record->offset_bytes, .file = record->file,
+                                 .size_bytes = record->size_bytes, .label = record->label};
+    return true;
+}
+
+int bench_replay(struct bench_stage *stage)
+{
+    const struct bench_facts *facts = &stage->to->facts;
+    struct recorded_reads reads = {.result = stage->result};
+    struct reader_result result;
+    struct reader *reader = NULL;
+    struct io_log log;
+    if (stage->round->job[JOB_INFERENCE].all.requests == 0) {
+        bench_job_skip(stage, JOB_REPLAY, "the measured tokens read nothing: all was in memory");
+        return 0;
+    }
+    TRY(io_log_open(&log, stage->result->log.count));
+    progress_begin(&stage->progress, "replay", stage->request->quiet);
+    int rc = open_reader(stage, &reader, facts->io_depth, facts->io_size_bytes, &log);
+    if (rc == 0) {
+        bench_job_begin(stage, JOB_REPLAY);
+        rc = reader_run(reader, next_recorded, &reads, &result);
+        bench_job_end(stage, JOB_REPLAY, result.bytes);
+    }
+    reader_close(reader);
+    progress_clear(&stage->progress);
+    if (rc == 0) {
+        rc = bench_job_figures(stage, JOB_REPLAY, &log, result.begun_ns, result.ended_ns + 1, true);
+    }
+    io_log_close(&log);
+    return rc;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What speaks against the figures of a benchmark: what was known before, and what the counters of
+ * process and drives say afterwards. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/cli/bench.h"
+
+#define DEVICE_LEAST 0.98         /* bytes the drives delivered : bytes asked of them */
+#define DEVICE_MOST 1.05
+#define DEVICE_BYTES_LEAST (64 * MIB) /* fewer say nothing about either */
+#define DRIFT_MOST 0.05
+#define HOT_C 70.0
+#define SECTOR_BYTES 512.0
+
+__attribute__((format(printf, 3, 4)))
+static void add(struct bench_verdict *verdict, bool invalid, const char *format, ...)
+{
+    char text[BENCH_REASON_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (uint32_t i = 0; i < verdict->count; i++) {
+        if (strcmp(verdict->reason[i], text) == 0) {
+            return; /* another round has said it */
+        }
+    }
+    verdict->valid = verdict->valid && !invalid;
+    if (verdict->count == BENCH_REASONS_MAX) {
+        return;
+    }
+    uint32_t at = invalid ? verdict->invalid : verdict->count;
+    memmove(verdict->reason[at + 1], verdict->reason[at],
+            (verdict->count - at) * sizeof verdict->reason[0]);
+    memmove(verdict->reason[at], text, sizeof text);
+    verdict->invalid += invalid;
+    verdict->count++;
+}
+
+static void judge_environment(struct bench_result *result)
+{
+    struct environment_gate gates[ENVIRONMENT_GATES_MAX];
+    uint32_t count = environment_gates(&result->environment, gates);
+    for (uint32_t i = 0; i < count; i++) {
+        add(&result->verdict, gates[i].severity == GATE_INVALID, "%s", gates[i].reason);
+    }
+}
+
+static void judge_job(struct bench_verdict *verdict, const struct bench_job *job, const char *name)
+{
+    if (!job->made) {
+        return;
+    }
+    double delivered = (double)job->disk.files.read_sectors * SECTOR_BYTES;
+    double share = job->requested_bytes > 0 ? delivered / (double)job->requested_bytes : 1;
+    if (!job->disk_known || job->requested_bytes < DEVICE_BYTES_LEAST) {
+        share = 1;
+    }
+    if (share < DEVICE_LEAST) {
+        add(verdict, true, "%s: the drives delivered only %.0f %% of what was read: the rest came "
+            "from a cache, a hole or compression", name, 100 * share);
+    } else if (share > DEVICE_MOST) {
+        add(verdict, true, "%s: the drives delivered %.0f %% of what was read: somebody else reads "
+            "from them, or read-ahead or RAID does; stop other users and run again", name,
+            100 * share);
+    }
+    if (job->offloaded > 0) {
+        add(verdict, false, "%s: %u kernel threads read in our stead: requests are larger than one "
+            "command of the drive; try a smaller --io-size", name, job->offloaded);
+    }
+    if (job->all.errors > 0) {
+        add(verdict, true, "%s: %llu reads failed", name, (unsigned long long)job->all.errors);
+    }
+}
+
+/* Less than the drives' links carry, all of them together; 0 = unknown. */
+static double ceiling(const struct environment *env)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < env->device_count; i++) {
+        if (environment_lowest(env, i)) {
+            if (env->device[i].link.bytes_per_s == 0) {
+                return 0;
+            }
+            sum += (double)env->device[i].link.bytes_per_s;
+        }
+    }
+    return sum;
+}
+
+static void judge_limit(struct bench_result *result, const struct bench_round *round)
+{
+    struct bench_shares s;
+    double most = ceiling(&result->environment);
+    double hot = round->job[JOB_LIMIT_AFTER].temperature_c[1];
+    bench_shares(round, &s);
+    if (most > 0 && (s.limit_before > most || s.limit_after > most)) {
+        add(&result->verdict, true, "%.2f GB/s is more than the drive's link carries (%.2f GB/s): "
+            "it did not come from the drive", fmax(s.limit_before, s.limit_after) / 1e9,
+            most / 1e9);
+    }
+    if (round->job[JOB_LIMIT_AFTER].made && fabs(s.drift) > DRIFT_MOST) {
+        add(&result->verdict, false, "the drive changed while it was measured, by %+.0f %%: take "
+            "its limit as a range%s", 100 * s.drift,
+            hot >= HOT_C && s.drift < 0 ? "; it is hot and may have throttled" : "");
+    }
+}
+
+static void judge_inference(struct bench_result *result, const struct bench_round *round)
+{
+    const struct bench_inference *in = &round->inference;
+    if (in->missed > 0) {
+        add(&result->verdict, true, "%llu reads found the log full, so rates are too low; measure "
+            "fewer --tokens or give more --ram", (unsigned long long)in->missed);
+    } else if (in->tokens < result->request->tokens && result->request->runtime_ns == 0) {
+        add(&result->verdict, false, "measuring ended after %u of %u tokens: no more reads could "
+            "be written down, or it was stopped; more --ram gives more room", in->tokens,
+            result->request->tokens);
+    }
+    if (in->tokens == 0) {
+        add(&result->verdict, true, "no token was measured");
+    }
+}
+
+static bool differ(const struct bench_round *a, const struct bench_round *b)
+{
+    return a->inference.tokens == b->inference.tokens &&
+           memcmp(a->inference.hash, b->inference.hash, LOGITS_HASH_BYTES) != 0;
+}
+
+void bench_judge(struct bench_result *result)
+{
+    struct bench_verdict *verdict = &result->verdict;
+    const struct bench_round *first = NULL;
+    *verdict = (struct bench_verdict){.valid = true};
+    judge_environment(result);
+    for (uint32_t p = 0; p < result->request->point_count; p++) {
+        const struct bench_point_result *point = &result->point[p];
+        for (uint32_t k = 0; k < point->rounds; k++) {
+            const struct bench_round *round = &point->round[k];
+            first = first == NULL ? round : first;
+            for (int job = 0; job < BENCH_JOBS; job++) {
+                judge_job(verdict, &round->job[job], bench_job_names[job]);
+            }
+            judge_limit(result, round);
+            judge_inference(result, round);
+            if (differ(first, round)) {
+                add(verdict, true, "two rounds gave different logits: this must never be; please "
+                    "report it");
+            }
+        }
+        if (point->rounds > 0 && strcmp(point->facts.io_engine, "io_uring") != 0) {
+            add(verdict, false, "read by %s, not by io_uring: the figures are those of that engine",
+                point->facts.io_engine);
+        }
+    }
+    if (first == NULL) {
+        add(verdict, true, "no round was completed");
+    }
+}

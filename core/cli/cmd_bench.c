@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* k3ring bench */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/policy.h"
+#include "core/base/err.h"
+#include "core/cli/bench_fio.h"
+#include "core/cli/bench_priv.h"
+#include "core/cli/commands.h"
+#include "core/cli/output.h"
+#include "core/cli/signals.h"
+
+#define LISTED_MAX 16U
+#define TOKENS_BY_TIME 4096U      /* most, when --runtime decides */
+#define COMPUTE_TOKENS 4U
+
+enum format { FORMAT_NORMAL, FORMAT_JSON, FORMAT_JSON_PLUS, FORMAT_TERSE, FORMAT_CSV };
+
+struct bench_cli {
+    struct engine_cli engine;
+    const char *ids, *depths, *sizes, *policies, *rams, *output, *export_fio;
+    uint64_t tokens, runtime, warmup, repeat, seed, format, limit_time;
+};
+
+struct bench {
+    struct bench_cli cli;
+    struct bench_request request;
+    struct bench_result result;
+    uint32_t *ids;
+    struct output output;
+};
+
+static const struct option_row rows[] = {
+    {"ids", OPTION_TEXT, offsetof(struct bench_cli, ids), "1,2,3", 0, 0, NULL, "LIST",
+     "prompt token ids"},
+    {"tokens", OPTION_COUNT, offsetof(struct bench_cli, tokens), "auto", 1, 1U << 20, "auto", "N",
+     "tokens to measure [8, or as many as --runtime allows]"},
+    {"runtime", OPTION_COUNT, offsetof(struct bench_cli, runtime), "0", 0, 1U << 20, NULL,
+     "SECONDS", "end measuring at the first token after so long"},
+    {"warmup", OPTION_COUNT, offsetof(struct bench_cli, warmup), "1", 0, 1U << 20, NULL, "N",
+     "tokens to make before measuring, the prompt's first included"},
+    {"repeat", OPTION_COUNT, offsetof(struct bench_cli, repeat), "auto", 1, 100, "auto", "N",
+     "rounds; of a sweep, each measures every point [1, of a sweep 3]"},
+    {"ram", OPTION_TEXT, offsetof(struct bench_cli, rams), "auto", 0, 0, NULL, "SIZE[,..]|auto",
+     "hard ceiling of resident memory"},
+    {"io-depth", OPTION_TEXT, offsetof(struct bench_cli, depths), "8", 0, 0, NULL, "N[,..]|auto",
+     "reads in flight on each drive; auto: measured once, then remembered"},
+    {"io-size", OPTION_TEXT, offsetof(struct bench_cli, sizes), "4M", 0, 0, NULL,
+     "SIZE[,..]|auto", "largest read; lowered when depth x size exceeds the ring"},
+    {"cache-policy", OPTION_TEXT, offsetof(struct bench_cli, policies), "arc", 0, 0, NULL,
+     "NAME[,..]", "which experts stay: " ENGINE_POLICIES},
+    {"limit-time", OPTION_COUNT, offsetof(struct bench_cli, limit_time), "3", 1, 3600, NULL,
+     "SECONDS", "how long the drive's limit is measured, before and after"},
+    {"seed", OPTION_COUNT, offsetof(struct bench_cli, seed), "42", 0, UINT64_MAX, NULL, "N",
+     "of the places a limit reads"},
+    {"output", OPTION_TEXT, offsetof(struct bench_cli, output), "-", 0, 0, NULL, "FILE|-",
+     "where the report goes"},
+    {"output-format", OPTION_CHOICE, offsetof(struct bench_cli, format), "normal", 0, 0,
+     "normal|json|json+|terse|csv", NULL,
+     "its form; json+ has histograms, terse is fio's version 3"},
+    {"export-fio", OPTION_TEXT, offsetof(struct bench_cli, export_fio), NULL, 0, 0, NULL, "PREFIX",
+     "write the measured reads as a log and jobs for fio"},
+    ENGINE_UNSWEPT_ROWS(struct bench_cli),
+};
+
+static const struct command command = {
+    "bench", "MODEL [options]",
+    "Benchmarks the drive MODEL lies on with real inference: reads gate kernels. Measures the\n"
+    "drive's limit before and after, the run, the run's reads without compute, and the kernels\n"
+    "without reads where all fits. Lists make a sweep. Nothing but the report is written.",
+    rows, countof(rows), 1, 1};
+
+/* ---- lists ---- */
+
+/* The index-th entry of a list, into text; false when there is none. ERR_USAGE when too long. */
+static int list_entry(const char *option, const char **at, char text[64], bool *more)
+{
+    size_t length = strcspn(*at, ",");
+    if (length == 0 || length >= 64) {
+        return err_set(ERR_USAGE, "--%s: an entry of the list is %s", option,
+                       length == 0 ? "empty" : "too long");
+    }
+    memcpy(text, *at, length);
+    text[length] = '\0';
+    *more = (*at)[length] == ',';
+    *at += length + *more;
+    return 0;
+}
+
+static int add_value(const char *option, uint64_t *values, uint32_t *count, uint64_t value)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        if (values[i] == value) {
+            return err_set(ERR_USAGE, "--%s: the same value stands there twice", option);
+        }
+    }
+    if (*count == LISTED_MAX) {
+        return err_set(ERR_USAGE, "--%s: more than %u values", option, LISTED_MAX);
+    }
+    values[(*count)++] = value;
+    return 0;
+}
+
+static int read_depth(const char *text, uint64_t *value)
+{
+    char *end;
+    unsigned long parsed = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || parsed < 1 || parsed > 1024) {
+        return err_set(ERR_USAGE, "--io-depth: '%s' is no number from 1 to 1024", text);
+    }
+    *value = parsed;
+    return 0;
+}
+
+static int read_io_size(const char *text, uint64_t *value)
+{
+    TRY(options_size("io-size", text, value));
+    if (*value < PAGE_BYTES || *value > GIB || *value % PAGE_BYTES != 0) {
+        return err_set(ERR_USAGE, "--io-size: %s is no multiple of 4096 from 4K to 1G", text);
+    }
+    return 0;
+}
+
+static int read_ram(const char *text, uint64_t *value)
+{
+    return options_size("ram", text, value);
+}
+
+static int read_policy(const char *text, uint64_t *value)
+{
+    for (uint64_t i = 0; policy_table[i] != NULL; i++) {
+        if (strcmp(policy_table[i]->name, text) == 0) {
+            *value = i;
+            return 0;
+        }
+    }
+    return err_set(ERR_USAGE, "--cache-policy: no cache policy is called '%s'; they are: "
+                   ENGINE_POLICIES, text);
+}
+
+/* "auto" stands alone. */
+static int read_list(const char *option, const char *list,
+                     int (*read)(const char *text, uint64_t *value), uint64_t values[LISTED_MAX],
+                     uint32_t *count)
+{
+    *count = 0;
+    if (strcmp(list, "auto") == 0 && read != read_policy) {
+        values[(*count)++] = OPTION_AUTO;
+        return 0;
+    }
+    for (bool more = true; more;) {
+        char text[64];
+        uint64_t value;
+        TRY(list_entry(option, &list, text, &more));
+        TRY(read(text, &value));
+        TRY(add_value(option, values, count, value));
+    }
+    return 0;
+}
+
+struct swept {
+    uint64_t ram[LISTED_MAX], depth[LISTED_MAX], size[LISTED_MAX], policy[LISTED_MAX];
+    uint32_t rams, depths, sizes, policies;
+};
+
+/* Every combination, the last list running fastest. */
+static int make_points(struct bench_request *q, const struct swept *s)
+{
+    uint64_t total = (uint64_t)s->rams * s->depths * s->sizes * s->policies;
+    if (total > BENCH_POINTS_MAX) {
+        return err_set(ERR_USAGE, "the lists make %llu combinations, at most %u are measured",
+                       (unsigned long long)total, BENCH_POINTS_MAX);
+    }
+    for (uint32_t i = 0; i < total; i++) {
+        uint32_t at = i;
+        struct bench_point *p = &q->point[q->point_count++];
+        p->policy = policy_table[s->policy[at % s->policies]]->name;
+        at /= s->policies;
+        p->io_size_bytes = s->size[at % s->sizes];
+        at /= s->sizes;
+        p->io_depth = (uint32_t)s->depth[at % s->depths];
+        at /= s->depths;
+        p->ram_bytes = s->ram[at % s->rams] == OPTION_AUTO ? ENGINE_RAM_AUTO
+                                                           : s->ram[at % s->rams];
+    }
+    return 0;
+}
+
+static int read_lists(struct bench *b, struct swept *s)
+{
+    const struct bench_cli *cli = &b->cli;
+    TRY(read_list("ram", cli->rams, read_ram, s->ram, &s->rams));
+    TRY(read_list("io-depth", cli->depths, read_depth, s->depth, &s->depths));
+    TRY(read_list("io-size", cli->sizes, read_io_size, s->size, &s->sizes));
+    TRY(read_list("cache-policy", cli->policies, read_policy, s->policy, &s->policies));
+    /* What they have in common with other commands; `auto` is settled with the first ram. */
+    b->cli.engine.ram = s->ram[0];
+    b->cli.engine.io_depth = s->depth[0];
+    b->cli.engine.io_size = s->size[0];
+    b->cli.engine.policy = s->policy[0];
+    return 0;
+}
+
+/* ---- the request ---- */
+
+/* The command line as it can be typed again. */
+static char *command_line(int argc, char **argv)
+{
+    size_t size = 8;
+    for (int i = 0; i < argc; i++) {
+        size += 4 * strlen(argv[i]) + 4;
+    }
+    char *line = malloc(size);
+    size_t at = line != NULL ? (size_t)snprintf(line, size, "k3ring") : 0;
+    for (int i = 0; i < argc && line != NULL; i++) {
+        const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "0123456789-_./,=+%:";
+        bool quote = argv[i][0] == '\0' || argv[i][strspn(argv[i], plain)] != '\0';
+        at += (size_t)snprintf(line + at, size - at, quote ? " '" : " ");
+        for (const char *c = argv[i]; *c != '\0'; c++) {
+            at += (size_t)snprintf(line + at, size - at, *c == '\'' ? "'\\''" : "%c", *c);
+        }
+        at += (size_t)snprintf(line + at, size - at, quote ? "'" : "");
+    }
+    return line;
+}
+
+static int make_request(struct bench *b, const char *dir)
+{
+    struct bench_cli *cli = &b->cli;
+    struct bench_request *q = &b->request;
+    struct swept swept;
+    struct progress progress;
+    TRY(read_lists(b, &swept));
+    TRY(options_ids("ids", cli->ids, &b->ids, &q->id_count));
+    q->dir = dir;
+    q->ids = b->ids;
+    q->warmup = (uint32_t)cli->warmup;
+    q->runtime_ns = cli->runtime * 1000000000ULL;
+    q->tokens = (uint32_t)(cli->tokens != OPTION_AUTO ? cli->tokens
+                           : cli->runtime > 0         ? TOKENS_BY_TIME
+                                                      : 8);
+    q->limit_ns = cli->limit_time * 1000000000ULL;
+    q->seed = cli->seed;
+    q->quiet = cli->engine.quiet;
+    uint64_t steps = max_u64((uint64_t)q->warmup + q->tokens, COMPUTE_TOKENS);
+    TRY(engine_cli_options(&cli->engine, q->id_count, q->id_count + steps, &q->engine));
+    TRY(tuning_settle(&cli->engine, dir, &q->engine, &progress, &b->result.tuning));
+    swept.depth[0] = q->engine.io_depth;
+    swept.size[0] = q->engine.io_size_bytes;
+    TRY(make_points(q, &swept));
+    q->rounds = (uint32_t)(cli->repeat != OPTION_AUTO ? cli->repeat : q->point_count > 1 ? 3 : 1);
+    return 0;
+}
+
+/* ---- the report ---- */
+
+static int print_json(struct bench *b, FILE *out, bool plus)
+{
+    cJSON *json = bench_json(&b->result, plus);
+    char *text = json != NULL ? cJSON_Print(json) : NULL;
+    cJSON_Delete(json);
+    if (text == NULL) {
+        return err_set(ERR_MEMORY, "no memory for the report");
+    }
+    fprintf(out, "%s\n", text);
+    free(text);
+    return 0;
+}
+
+static int report(struct bench *b)
+{
+    FILE *out = b->output.file;
+    switch ((enum format)b->cli.format) {
+    case FORMAT_NORMAL:
+        bench_print(out, &b->result);
+        break;
+    case FORMAT_JSON:
+        TRY(print_json(b, out, false));
+        break;
+    case FORMAT_JSON_PLUS:
+        TRY(print_json(b, out, true));
+        break;
+    case FORMAT_TERSE:
+        bench_terse(out, &b->result);
+        break;
+    case FORMAT_CSV:
+        bench_csv(out, &b->result);
+        break;
+    }
+    return output_commit(&b->output);
+}
+
+static int verdict_of(const struct bench_result *result)
+{
+    const struct bench_verdict *v = &result->verdict;
+    return v->valid ? 0 : err_set(ERR_VERDICT, "these are no figures of a drive: %s", v->reason[0]);
+}
+
+/* What was measured is reported also when the rest was stopped. */
+static int measure_and_report(struct bench *b)
+{
+    struct tuning tuning = b->result.tuning;
+    int rc = bench_run(&b->request, &b->result);
+    b->result.tuning = tuning;
+    bool some = b->result.point != NULL && b->result.point[0].rounds > 0;
+    if (rc < 0 && !(rc == ERR_STOPPED && some)) {
+        return rc;
+    }
+    int reported = report(b);
+    if (reported == 0 && rc == 0 && b->cli.export_fio != NULL) {
+        reported = bench_fio_export(&b->result, b->cli.export_fio);
+    }
+    return rc < 0 ? rc : reported < 0 ? reported : verdict_of(&b->result);
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    const char *dir;
+    bool help;
+    if (b == NULL) {
+        return err_set(ERR_MEMORY, "no memory for a benchmark");
+    }
+    int rc = options_parse(&command, &b->cli, argc, argv, &dir, &help);
+    if (rc >= 0 && help) {
+        options_help(stdout, &command);
+        free(b);
+        return output_flush_stdout();
+    }
+    signals_catch(bench_on_signal, output_remove_temporaries);
+    char *line = command_line(argc, argv);
+    b->request.command = line != NULL ? line : "";
+    rc = rc < 0 ? rc : make_request(b, dir);
+    rc = rc < 0 ? rc : output_open(&b->output, b->cli.output);
+    rc = rc < 0 ? rc : measure_and_report(b);
+    output_abandon(&b->output);
+    bench_fini(&b->result);
+    free(b->ids);
+    free(line);
+    free(b);
+    return rc;
+}
