@@ -35,6 +35,9 @@ struct samples bench_samples(const struct bench_result *result, uint32_t point,
 /* Why no figure is one of a drive; NULL when they are. */
 const char *bench_refusal(const struct bench_result *result);
 
+/* What processor time and counters of drives of a job are shares of. */
+double bench_job_wall_s(const struct bench_job *job);
+
 /* Which point makes most tokens in a second, by median. */
 struct bench_choice {
     uint32_t fastest;

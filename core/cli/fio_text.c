@@ -28,6 +28,21 @@ const char *fio_amount(char text[FIO_AMOUNT_BYTES], double value, bool binary, c
     return text;
 }
 
+const char *fio_size(char text[FIO_AMOUNT_BYTES], uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    uint32_t power = 0;
+    while (value >= 1024 && power < countof(units) - 1) {
+        value /= 1024;
+        power++;
+    }
+    bool whole = value >= 100 || floor(value) == value;
+    snprintf(text, FIO_AMOUNT_BYTES, "%.*f%s", whole ? 0 : value >= 10 ? 1 : 2, value,
+             units[power]);
+    return text;
+}
+
 double fio_share(uint64_t part, uint64_t total)
 {
     if (part == 0 || total == 0) {

@@ -14,6 +14,9 @@
 /* About four digits and a prefix: 466MB/s, 44.4GiB, 7111. binary: steps of 1024, "Ki". */
 const char *fio_amount(char text[FIO_AMOUNT_BYTES], double value, bool binary, const char *unit);
 
+/* A size as people write it: 4MiB, 1.5GiB, 512B. */
+const char *fio_size(char text[FIO_AMOUNT_BYTES], uint64_t bytes);
+
 /* Percent of a total; a part that is not nothing is shown as 0.1 at least. */
 double fio_share(uint64_t part, uint64_t total);
 

@@ -13,8 +13,6 @@
 #include "core/cli/output.h"
 #include "core/cli/signals.h"
 
-const char *const k3ring_version = "0.1.0";
-
 struct subcommand {
     const char *name;
     int (*run)(int argc, char **argv);

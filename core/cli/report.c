@@ -5,8 +5,8 @@
 
 #include "core/base/memory.h"
 
-static const char *const class_names[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
-static const char *const cause_names[STALL_CAUSES] = {"trunk", "experts", "embed",
+const char *const report_class_names[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
+const char *const report_cause_names[STALL_CAUSES] = {"trunk", "experts", "embed",
                                                       "head", "slab_pages", "compute"};
 
 static void number(cJSON *object, const char *name, uint64_t value)
@@ -22,10 +22,9 @@ static void add_ids(cJSON *root, const char *name, const uint32_t *ids, uint32_t
     }
 }
 
-/* As fio names and counts it. */
-static void add_latency(cJSON *class, const struct histogram *h)
+cJSON *report_latency_json(cJSON *parent, const char *name, const struct histogram *h)
 {
-    cJSON *lat = cJSON_AddObjectToObject(class, "lat_ns");
+    cJSON *lat = cJSON_AddObjectToObject(parent, name);
     number(lat, "min", h->least);
     number(lat, "max", h->most);
     cJSON_AddNumberToObject(lat, "mean", h->mean);
@@ -33,10 +32,11 @@ static void add_latency(cJSON *class, const struct histogram *h)
     number(lat, "N", h->count);
     cJSON *percentile = cJSON_AddObjectToObject(lat, "percentile");
     for (int i = 0; i < HISTOGRAM_PERCENTILES && h->count > 0; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%f", histogram_percentiles[i]);
-        number(percentile, name, histogram_percentile(h, histogram_percentiles[i]));
+        char key[16];
+        snprintf(key, sizeof key, "%f", histogram_percentiles[i]);
+        number(percentile, key, histogram_percentile(h, histogram_percentiles[i]));
     }
+    return lat;
 }
 
 static void add_reads(cJSON *root, const struct run_report *r)
@@ -46,11 +46,11 @@ static void add_reads(cJSON *root, const struct run_report *r)
     uint64_t requests = 0;
     for (int i = 0; i < READ_CLASSES; i++) {
         const struct engine_class_stats *s = &r->stats.class[i];
-        cJSON *class = cJSON_AddObjectToObject(reads, class_names[i]);
+        cJSON *class = cJSON_AddObjectToObject(reads, report_class_names[i]);
         number(class, "bytes", s->bytes);
         number(class, "payload_bytes", s->payload_bytes);
         number(class, "requests", s->requests);
-        add_latency(class, engine_latency(r->engine, (enum read_class)i));
+        report_latency_json(class, "lat_ns", engine_latency(r->engine, (enum read_class)i));
         bytes += s->bytes;
         requests += s->requests;
     }
@@ -109,7 +109,7 @@ static void add_stalls(cJSON *root, const struct run_report *r)
 {
     cJSON *stalls = cJSON_AddObjectToObject(root, "stall_seconds");
     for (int i = 0; i < STALL_CAUSES; i++) {
-        cJSON_AddNumberToObject(stalls, cause_names[i], (double)r->stats.stall_ns[i] / 1e9);
+        cJSON_AddNumberToObject(stalls, report_cause_names[i], (double)r->stats.stall_ns[i] / 1e9);
     }
     cJSON_AddNumberToObject(root, "busy_seconds", (double)r->stats.busy_ns / 1e9);
 }

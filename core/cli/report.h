@@ -9,6 +9,10 @@
 #include "core/cli/tuning.h"
 #include "core/exec/generate.h"
 
+/* "trunk", ..; "trunk", .., "slab_pages", "compute". */
+extern const char *const report_class_names[READ_CLASSES];
+extern const char *const report_cause_names[STALL_CAUSES];
+
 struct run_report {
     struct engine *engine;
     const struct generate_request *request;
@@ -27,6 +31,8 @@ cJSON *report_json(const struct run_report *r);
 /* Adds what every report has: passes, reads, cache, stalls, memory, settings and plan. Of r only
  * engine, stats, facts and storage_read_bytes are used. */
 void report_engine_json(cJSON *root, const struct run_report *r);
+/* Adds an object of a histogram, as fio names and counts it; NULL when memory is refused. */
+cJSON *report_latency_json(cJSON *parent, const char *name, const struct histogram *h);
 /* What is in force, before the first token. */
 void report_settings(const struct engine *e);
 /* What was done, after the last. */

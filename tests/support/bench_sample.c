@@ -186,8 +186,8 @@ struct bench_sample *bench_sample_new(uint32_t points, uint32_t rounds)
         .id_count = 4, .tokens = BENCH_SAMPLE_TOKENS, .warmup = 2, .rounds = rounds,
         .limit_ns = 3000 * MS, .point_count = points, .seed = 42};
     s->result = (struct bench_result){.request = &s->request, .model_bytes = 8 * GIB,
-                                      .pass_bytes = GIB, .layers = 12, .experts = 64,
-                                      .verdict = {.valid = true}};
+                                      .pass_bytes = GIB, .expert_bytes = 4 * MIB, .layers = 12,
+                                      .experts = 64, .verdict = {.valid = true}};
     snprintf(s->result.file_path, sizeof s->result.file_path, "model/model-1.safetensors");
     fill_environment(&s->result.environment);
     s->result.point = need(points, sizeof *s->result.point);
