@@ -25,6 +25,7 @@ static const struct subcommand subcommands[] = {
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
     {"replay", cmd_replay, "replay recorded routing through the cache policies"},
+    {"compare", cmd_compare, "what changed between measurements, and whether it is real"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
 };
 
