@@ -89,8 +89,8 @@ static int explain(int rc, uint32_t entries)
                            "it to 0 with sysctl, or try --io pread",
                            disabled);
         }
-        return err_set(ERR_RUN, "io_uring refused: blocked by a seccomp filter (containers: use "
-                                "--security-opt seccomp=PROFILE that allows it), or try --io "
+        return err_set(ERR_RUN, "io_uring refused: blocked by a seccomp filter; in a container "
+                                "use --security-opt seccomp=PROFILE that allows it, or try --io "
                                 "pread");
     case ENOSYS:
         return err_set(ERR_RUN, "io_uring refused: this kernel has none; use Linux 5.6 or later, "

@@ -18,14 +18,6 @@
 
 /* ---- drives ---- */
 
-/* nvme0n1 with the file on its second partition. */
-static void nvme_with_file(char at[TINY_PATH_BYTES])
-{
-    system_nvme(&root, 0, at);
-    system_partition(&root, at, 2, number[0], number[1]);
-    put_mount("rw,noatime", "xfs", "/dev/nvme0n1p2", "rw,attr2");
-}
-
 START_TEST(an_nvme_drive_is_described_through_its_partition)
 {
     char at[TINY_PATH_BYTES];

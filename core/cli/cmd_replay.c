@@ -220,14 +220,7 @@ static int write_result(const struct replay_request *q, const struct replay_resu
                         struct output *json)
 {
     if (json->file != NULL) {
-        cJSON *root = replay_json(q, r);
-        char *text = root != NULL ? cJSON_Print(root) : NULL;
-        cJSON_Delete(root);
-        if (text == NULL) {
-            return err_set(ERR_MEMORY, "no memory for the report");
-        }
-        fprintf(json->file, "%s\n", text);
-        cJSON_free(text);
+        TRY(output_json(json->file, replay_json(q, r)));
     }
     if (json->file != stdout) {
         replay_print(stdout, q, r);

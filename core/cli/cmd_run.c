@@ -134,15 +134,7 @@ static void on_positions(void *ctx, uint32_t count)
 
 static int write_json(const struct run_report *report, struct output *out)
 {
-    cJSON *root = report_json(report);
-    char *text = root != NULL ? cJSON_Print(root) : NULL;
-    cJSON_Delete(root);
-    if (text == NULL) {
-        return err_set(ERR_MEMORY, "no memory for the report");
-    }
-    fputs(text, out->file);
-    fputc('\n', out->file);
-    cJSON_free(text);
+    TRY(output_json(out->file, report_json(report)));
     return output_commit(out);
 }
 

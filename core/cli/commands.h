@@ -10,6 +10,7 @@ int cmd_batch(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_synth(int argc, char **argv);

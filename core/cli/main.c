@@ -24,6 +24,7 @@ static const struct subcommand subcommands[] = {
     {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
+    {"doctor", cmd_doctor, "what this machine and its drives make of a model, and what to change"},
     {"replay", cmd_replay, "replay recorded routing through the cache policies"},
     {"compare", cmd_compare, "what changed between measurements, and whether it is real"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},

@@ -154,6 +154,19 @@ int output_text(const char *path, const char *text)
     return output_commit(&out);
 }
 
+int output_json(FILE *file, cJSON *root)
+{
+    char *text = root != NULL ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    if (text == NULL) {
+        return err_set(ERR_MEMORY, "no memory for the report");
+    }
+    fputs(text, file);
+    fputc('\n', file); /* still buffered: a full drive is met again, and named, by the flush */
+    cJSON_free(text);
+    return 0;
+}
+
 int output_flush_stdout(void)
 {
     errno = 0;

@@ -7,6 +7,8 @@
 
 #include <stdio.h>
 
+#include <cjson/cJSON.h>
+
 #include "core/base/base.h"
 
 struct output {
@@ -31,6 +33,9 @@ bool output_same(const char *a, const char *b);
 
 /* text as a whole file at path ("-": standard output). */
 int output_text(const char *path, const char *text);
+
+/* Prints a document as text with a last newline, and deletes it. ERR_MEMORY, also for NULL. */
+int output_json(FILE *file, cJSON *root);
 
 /* Flushes standard output and reports what was lost. */
 int output_flush_stdout(void);

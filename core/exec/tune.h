@@ -69,6 +69,10 @@ void tune_drop(struct tune_point *points, uint32_t count);
 uint32_t tune_choose(struct tune_point *points, uint32_t count, uint32_t rounds, uint32_t *best,
                      bool *noisy);
 
+/* True when a range of a file has no hole. A file system that cannot tell holes says that all is
+ * data. */
+bool tune_holds_data(int fd, uint64_t offset, uint64_t size);
+
 /* Windows of files that hold data throughout, in random order. */
 struct tune_places {
     struct extent *window;

@@ -10,8 +10,7 @@
 #define PLACES_MAX 1024U
 #define TRIES_MAX 8192U
 
-/* A file system that cannot tell holes says that all is data. */
-static bool holds_data(int fd, uint64_t offset, uint64_t size)
+bool tune_holds_data(int fd, uint64_t offset, uint64_t size)
 {
     off_t data = lseek(fd, (off_t)offset, SEEK_DATA);
     if (data != (off_t)offset) {
@@ -103,7 +102,7 @@ int tune_find_places(const struct io_files *files, uint64_t window_bytes, uint64
     uint64_t tries = min_u64(total, TRIES_MAX);
     for (uint64_t i = 0; i < tries && out->count < PLACES_MAX; i++) {
         struct extent window = window_at(files, at, window_bytes);
-        if (holds_data(files->file[window.file].fd, window.offset_bytes, window_bytes)) {
+        if (tune_holds_data(files->file[window.file].fd, window.offset_bytes, window_bytes)) {
             out->window[out->count++] = window;
         }
         at = (at + stride) % total;

@@ -100,6 +100,13 @@ const cJSON *object(cJSON **document)
     return environment_json(*document, &env);
 }
 
+void nvme_with_file(char at[TINY_PATH_BYTES])
+{
+    system_nvme(&root, 0, at);
+    system_partition(&root, at, 2, number[0], number[1]);
+    put_mount("rw,noatime", "xfs", "/dev/nvme0n1p2", "rw,attr2");
+}
+
 void crypt_over_md(void)
 {
     char at[2][TINY_PATH_BYTES];

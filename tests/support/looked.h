@@ -25,6 +25,8 @@ void looked_file(void);
 /* The line of the file's mount. */
 void put_mount(const char *options, const char *file_system, const char *source,
                const char *super);
+/* nvme0n1 with the file on its second partition. Its folder goes to at. */
+void nvme_with_file(char at[TINY_PATH_BYTES]);
 /* The file on dm-0, which encrypts md0, which spreads over nvme0n1 and nvme1n1. */
 void crypt_over_md(void);
 
