@@ -306,6 +306,33 @@ START_TEST(drives_together_carry_what_their_links_do)
 }
 END_TEST
 
+START_TEST(drives_work_side_by_side_and_partitions_of_one_do_not)
+{
+    doctor = (struct doctor){.env = {.place_count = 2, .device_count = 2}};
+    for (uint32_t i = 0; i < 2; i++) {
+        doctor.env.place[i] = (struct environment_place){.bytes = 1000000000000, .top = i};
+        doctor.rate[i] = (struct doctor_rate){.measured = true, .trunk_gbps = 6, .expert_gbps = 5};
+    }
+    doctor_combine(&doctor);
+    ck_assert_double_eq_tol(doctor.trunk_gbps, 12, 1e-9);
+    ck_assert_double_eq_tol(doctor.expert_gbps, 10, 1e-9);
+    doctor.rate[1].trunk_gbps = 3; /* its half takes twice as long */
+    doctor_combine(&doctor);
+    ck_assert_double_eq_tol(doctor.trunk_gbps, 6, 1e-9);
+    doctor.rate[1].trunk_gbps = 6;
+    doctor.env.place[1].top = 0;
+    doctor_combine(&doctor);
+    ck_assert_double_eq_tol(doctor.trunk_gbps, 6, 1e-9);
+    doctor.env.place[0].top = doctor.env.place[1].top = ENVIRONMENT_NONE;
+    doctor_combine(&doctor);
+    ck_assert_double_eq_tol(doctor.trunk_gbps, 12, 1e-9);
+    doctor.trunk_gbps = 0;
+    doctor.rate[1].measured = false;
+    doctor_combine(&doctor);
+    ck_assert_double_eq_tol(doctor.trunk_gbps, 0, 1e-9);
+}
+END_TEST
+
 /* ---- the dial ---- */
 
 static void imagine(uint64_t available_bytes)
@@ -383,6 +410,7 @@ static Suite *doctor_suite(void)
     tcase_add_test(machines, what_slows_a_drive_is_named_with_its_remedy);
     tcase_add_test(machines, figures_that_no_drive_can_make_are_refused);
     tcase_add_test(machines, drives_together_carry_what_their_links_do);
+    tcase_add_test(machines, drives_work_side_by_side_and_partitions_of_one_do_not);
     suite_add_tcase(suite, machines);
     TCase *dial = tcase_create("dial");
     tcase_set_timeout(dial, 120);

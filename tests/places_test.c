@@ -52,6 +52,26 @@ START_TEST(a_device_is_found_by_the_source_of_its_mount)
 }
 END_TEST
 
+START_TEST(a_btrfs_on_several_drives_is_counted_on_all_of_them)
+{
+    char at[TINY_PATH_BYTES];
+    struct environment_diskstats d;
+    for (uint32_t i = 0; i < 2; i++) {
+        system_nvme(&root, i, at);
+    }
+    system_link(&root, "../../../../class/block/nvme0n1", "sys/fs/btrfs/uuid/devices/nvme0n1");
+    system_link(&root, "../../../../class/block/nvme1n1", "sys/fs/btrfs/uuid/devices/nvme1n1");
+    system_put(&root, "259 0 nvme0n1 9 0 900 1 0 0 0 0 0 1 1\n259 1 nvme1n1 4 0 400 1 0 0 0 0 0 1 "
+               "1\n", "proc/diskstats");
+    put_mount("rw", "btrfs", "/dev/nvme0n1", "rw");
+    look();
+    ck_assert_uint_eq(env.device_count, 2);
+    ck_assert_uint_eq(env.place[0].others, 1U << (device("nvme1n1") - env.device));
+    environment_diskstats(&env, &d);
+    ck_assert_uint_eq(d.files.read_sectors, 1300);
+}
+END_TEST
+
 /* A file system without FIEMAP: then the mount's options are all there is to go by. */
 START_TEST(compression_is_told_by_the_mount_where_extents_are_not)
 {
@@ -259,6 +279,7 @@ int main(void)
     tcase_add_loop_test(places, file_systems_that_are_no_drive_make_figures_invalid, 0,
                         (int)countof(kinds));
     tcase_add_test(places, a_device_is_found_by_the_source_of_its_mount);
+    tcase_add_test(places, a_btrfs_on_several_drives_is_counted_on_all_of_them);
     tcase_add_test(places, compression_is_told_by_the_mount_where_extents_are_not);
     tcase_add_test(places, an_overlay_is_judged_by_what_it_shows);
     tcase_add_test(places, holes_are_counted_and_many_of_them_are_invalid);

@@ -92,6 +92,8 @@ int doctor_probe(struct doctor *d);
 /* Whether the rates of a file system may stand, when so many of the bytes read came from storage:
  * what no drive can have made is refused. */
 void doctor_judge(struct doctor *d, uint32_t place, uint64_t from_storage);
+/* The rates of all file systems together; 0 when one has none. */
+void doctor_combine(struct doctor *d);
 /* A quarter of a second; 0 when memory is refused. */
 double doctor_memory_gbps(uint32_t threads);
 /* Rows of the dial, the check of what is available, and the next command. ERR_MEMORY. */

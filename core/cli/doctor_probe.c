@@ -147,10 +147,10 @@ static bool may_measure(const struct doctor *d, uint32_t place, struct doctor_ra
     return true;
 }
 
-/* All that a device lies on, and itself. */
-static uint32_t below(const struct environment *env, uint32_t device)
+/* All that a place lies on. */
+static uint32_t below(const struct environment *env, const struct environment_place *place)
 {
-    uint32_t all = 1U << device;
+    uint32_t all = place->others | (place->top != ENVIRONMENT_NONE ? 1U << place->top : 0);
     for (uint32_t round = 0; round < env->device_count; round++) {
         for (uint32_t i = 0; i < env->device_count; i++) {
             all |= (all >> i & 1) != 0 ? env->device[i].below : 0;
@@ -159,10 +159,10 @@ static uint32_t below(const struct environment *env, uint32_t device)
     return all;
 }
 
-/* The links of all drives below a device; 0 when one of them is not known. */
-static uint64_t link_of(const struct environment *env, uint32_t device)
+/* The links of all drives below a place; 0 when one of them is not known. */
+static uint64_t link_of(const struct environment *env, const struct environment_place *place)
 {
-    uint32_t all = below(env, device);
+    uint32_t all = below(env, place);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < env->device_count; i++) {
         if ((all >> i & 1) != 0 && environment_lowest(env, i)) {
@@ -197,9 +197,8 @@ static uint64_t delivered(const struct witness *from, const struct witness *to)
 void doctor_judge(struct doctor *d, uint32_t place, uint64_t from_storage)
 {
     struct doctor_rate *rate = &d->rate[place];
-    uint32_t top = d->env.place[place].top;
     double fastest = rate->trunk_gbps > rate->expert_gbps ? rate->trunk_gbps : rate->expert_gbps;
-    double link = top != ENVIRONMENT_NONE ? (double)link_of(&d->env, top) / 1e9 : 0;
+    double link = (double)link_of(&d->env, &d->env.place[place]) / 1e9;
     rate->measured = true;
     if ((double)from_storage < DELIVERED_SHARE * (double)rate->bytes) {
         refuse(rate, "%.2f GB were read, but only %.2f GB came from storage: the rest is no figure "
@@ -317,21 +316,40 @@ static void say_rate(struct doctor *d, uint32_t place)
                warm);
 }
 
-/* Each drive reads its own share of every token: the slowest of them is waited for. */
-static void combine(struct doctor *d)
+/* The drives at the bottom of a place, as bits; a place without any stands for itself. */
+static uint64_t drives_of(const struct environment *env, uint32_t place)
+{
+    uint32_t all = below(env, &env->place[place]);
+    uint64_t lowest = 0;
+    for (uint32_t i = 0; i < env->device_count; i++) {
+        lowest |= environment_lowest(env, i) ? (uint64_t)(all & 1U << i) : 0;
+    }
+    return lowest != 0 ? lowest : (uint64_t)1 << (ENVIRONMENT_DEVICES_MAX + place);
+}
+
+/* Each drive reads its own share of every token, and the slowest of them is waited for; what lies
+ * on one drive is read one after the other. */
+void doctor_combine(struct doctor *d)
 {
     uint64_t total = 0;
     double trunk_s = 0;
     double expert_s = 0;
     for (uint32_t i = 0; i < d->env.place_count; i++) {
-        const struct doctor_rate *r = &d->rate[i];
-        double gb = (double)d->env.place[i].bytes / 1e9;
-        if (!r->measured || r->trunk_gbps <= 0 || r->expert_gbps <= 0) {
-            return;
+        double trunk = 0;
+        double expert = 0;
+        for (uint32_t k = 0; k < d->env.place_count; k++) {
+            const struct doctor_rate *r = &d->rate[k];
+            double gb = (double)d->env.place[k].bytes / 1e9;
+            if (!r->measured || r->trunk_gbps <= 0 || r->expert_gbps <= 0) {
+                return;
+            }
+            bool shared = (drives_of(&d->env, i) & drives_of(&d->env, k)) != 0;
+            trunk += shared ? gb / r->trunk_gbps : 0;
+            expert += shared ? gb / r->expert_gbps : 0;
         }
         total += d->env.place[i].bytes;
-        trunk_s = fmax(trunk_s, gb / r->trunk_gbps);
-        expert_s = fmax(expert_s, gb / r->expert_gbps);
+        trunk_s = fmax(trunk_s, trunk);
+        expert_s = fmax(expert_s, expert);
     }
     d->trunk_gbps = trunk_s > 0 ? (double)total / 1e9 / trunk_s : 0;
     d->expert_gbps = expert_s > 0 ? (double)total / 1e9 / expert_s : 0;
@@ -356,6 +374,6 @@ int doctor_probe(struct doctor *d)
         TRY(rc);
         say_rate(d, i);
     }
-    combine(d);
+    doctor_combine(d);
     return 0;
 }

@@ -98,6 +98,7 @@ struct environment_place {
     bool encrypted;           /* by the file system, not by a device below */
     uint32_t top;             /* the device it lies on, or ENVIRONMENT_NONE */
     uint32_t number[2];       /* of that device or its partition */
+    uint32_t others;          /* bit i: it spreads over device i as well, as btrfs may */
 };
 
 struct environment {
@@ -139,7 +140,8 @@ struct environment_counts {
 
 struct environment_diskstats {
     bool known;               /* false: no block device, or no counters */
-    struct environment_counts files;   /* sum over what the file systems lie on: partitions alone */
+    struct environment_counts files;   /* sum over what the file systems lie on: partitions alone,
+                                        * but for `others` of a place */
     struct environment_counts drives;  /* sum over the lowest devices, others' use included */
     struct environment_counts device[ENVIRONMENT_DEVICES_MAX]; /* in the order of env->device */
 };

@@ -85,6 +85,15 @@ static bool counted(const struct environment *env, uint32_t place)
     return false;
 }
 
+static uint32_t others(const struct environment *env)
+{
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < env->place_count; i++) {
+        all |= env->place[i].others;
+    }
+    return all;
+}
+
 static void take_line(const struct environment *env, const uint32_t number[2],
                       const struct environment_counts *c, struct environment_diskstats *out)
 {
@@ -92,6 +101,9 @@ static void take_line(const struct environment *env, const uint32_t number[2],
         if (is(env->device[i].number, number)) {
             out->known = true;
             out->device[i] = *c;
+            if ((others(env) >> i & 1) != 0) {
+                add(&out->files, c, 1);
+            }
             if (environment_lowest(env, i)) {
                 add(&out->drives, c, 1);
             }

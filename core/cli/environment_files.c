@@ -3,6 +3,7 @@
  * files is holes, and whether what is read is what lies there. */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <stdio.h>
@@ -96,6 +97,33 @@ static void device_of_source(struct environment *env, struct environment_place *
     }
 }
 
+/* A btrfs of several devices names one of them as its source; sysfs lists all. */
+static void look_others(struct environment *env, struct environment_place *place)
+{
+    char pattern[PROC_PATH_BYTES];
+    const char *name = strrchr(place->source, '/');
+    glob_t self;
+    glob_t all;
+    if (name == NULL || strcmp(place->file_system, "btrfs") != 0) {
+        return;
+    }
+    snprintf(pattern, sizeof pattern, "%s/sys/fs/btrfs/*/devices%s", env->root, name);
+    if (glob(pattern, 0, NULL, &self) != 0) {
+        return;
+    }
+    snprintf(pattern, sizeof pattern, "%.*s/*",
+             (int)(strrchr(self.gl_pathv[0], '/') - self.gl_pathv[0]), self.gl_pathv[0]);
+    globfree(&self);
+    if (glob(pattern, 0, NULL, &all) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < all.gl_pathc; i++) {
+        uint32_t device = environment_add_folder(env, all.gl_pathv[i]);
+        place->others |= device != ENVIRONMENT_NONE && device != place->top ? 1U << device : 0;
+    }
+    globfree(&all);
+}
+
 static void find_device(struct environment *env, struct environment_place *place)
 {
     place->number[0] = major(place->device);
@@ -103,6 +131,9 @@ static void find_device(struct environment *env, struct environment_place *place
     place->top = environment_add_device(env, place->number[0], place->number[1]);
     if (place->top == ENVIRONMENT_NONE) {
         device_of_source(env, place);
+    }
+    if (place->top != ENVIRONMENT_NONE) {
+        look_others(env, place);
     }
 }
 
@@ -139,6 +170,7 @@ static void look_lower(struct environment *env, struct environment_place *place)
             snprintf(place->lower, sizeof place->lower, "%s", lower.file_system);
             place->nature = lower.nature;
             place->top = lower.top;
+            place->others = lower.others;
             memcpy(place->number, lower.number, sizeof place->number);
         }
         close(fd);

@@ -82,6 +82,16 @@ static void join(cJSON *parent, const char *name, const struct environment *env,
     text(parent, name, all);
 }
 
+/* Of the devices that have a bit. */
+static void add_names(cJSON *array, const struct environment *env, uint32_t bits)
+{
+    for (uint32_t i = 0; i < env->device_count; i++) {
+        if ((bits >> i & 1) != 0) {
+            cJSON_AddItemToArray(array, cJSON_CreateString(env->device[i].name));
+        }
+    }
+}
+
 static void add_place(cJSON *array, const struct environment *env,
                       const struct environment_place *p)
 {
@@ -92,6 +102,7 @@ static void add_place(cJSON *array, const struct environment *env,
     text(one, "lower", p->lower);
     cJSON_AddStringToObject(one, "nature", environment_nature_name(p->nature));
     text(one, "device", p->top != ENVIRONMENT_NONE ? env->device[p->top].name : "");
+    add_names(cJSON_AddArrayToObject(one, "other_devices"), env, p->others);
     number(one, "files", p->files);
     number(one, "direct_files", p->direct_files);
     number(one, "alignment", p->alignment);
@@ -135,12 +146,7 @@ static void add_device(cJSON *array, const struct environment *env, uint32_t ind
     text(one, "model", d->model);
     text(one, "fw", d->firmware);
     text(one, "serial", d->serial);
-    cJSON *on = cJSON_AddArrayToObject(one, "on");
-    for (uint32_t i = 0; i < env->device_count; i++) {
-        if ((d->below >> i & 1) != 0) {
-            cJSON_AddItemToArray(on, cJSON_CreateString(env->device[i].name));
-        }
-    }
+    add_names(cJSON_AddArrayToObject(one, "on"), env, d->below);
     add_link(one, d);
     add_queue(one, d);
     text(one, "cgroup_io_max", d->io_max);
