@@ -69,7 +69,8 @@ END_TEST
 START_TEST(an_invalid_verdict_is_shown_and_marks_its_figures)
 {
     compare_two(BASE, BENCH("\"verdict\":{\"valid\":false,\"reasons\":[\"it "
-                            "\\u001b[31mthrottled\"]},\"points\":[" POINT("", METRIC("12,12.1,11.9,12")) "]"));
+                            "\\u001b[31mthrottled\"]},"
+                            "\"points\":[" POINT("", METRIC("12,12.1,11.9,12")) "]"));
     expect(0, NULL);
     expect_said("! B: the verdict of its measurement is INVALID");
     expect_said("! B: it ?[31mthrottled\n");

@@ -13,9 +13,9 @@
 
 struct html {
     struct output out;
-    uint32_t columns;     /* of the open table; 0 = none is open */
+    uint32_t columns;      /* of the open table; 0 = none is open */
     uint64_t text_columns; /* bit i: column i holds text, set to the left */
-    bool section;         /* one is open */
+    bool section;          /* one is open */
 };
 
 /* The look of a line that stands out. */

@@ -173,6 +173,7 @@ static void put_look(FILE *out, const struct picture_series *s, uint32_t number,
 {
     bool points = s->kind == PICTURE_POINTS || s->kind == PICTURE_LINES;
     double wider = 1 + 0.15 * (above < 8 ? above : 8);
+    int mark = s->reference ? 2 : marks[number % countof(marks)];
     fprintf(out, " lc rgb '%s'", s->reference ? "#000000" : colors[number % countof(colors)]);
     if (is_bar(s) || s->kind == PICTURE_SPANS) {
         fprintf(out, " fs solid %s noborder", number < countof(colors) ? "0.85" : "0.45");
@@ -180,9 +181,11 @@ static void put_look(FILE *out, const struct picture_series *s, uint32_t number,
     }
     fprintf(out, " lw %.2f dt %d", 2 * wider, s->reference ? 2 : number < countof(colors) ? 1 : 4);
     if (points && s->count <= MARKED_MAX) {
-        fprintf(out, " pt %d ps %.2f", s->reference ? 2 : marks[number % countof(marks)], wider);
-    } else if (points) {
-        fprintf(out, " pt 7 ps %s", s->kind == PICTURE_POINTS ? "0.5" : "0");
+        fprintf(out, " pt %d ps %.2f*mark", mark, wider);
+    } else if (s->kind == PICTURE_POINTS) {
+        fputs(" pt 7 ps 0.5*mark", out);
+    } else if (points && has_interval(s)) {
+        fputs(" pt 7 ps 0", out);
     }
 }
 
@@ -307,8 +310,8 @@ void picture_put_script(FILE *out, const struct picture *p)
         put_axis(out, p, &p->y2, "y2");
     }
     fprintf(out, "set terminal svg size 1200,700 dynamic noenhanced font 'sans-serif,16' "
-            "background rgb 'white'\nset output '%s.svg'.part\n", p->name);
+            "background rgb 'white'\nset output '%s.svg'.part\nmark = 0.75\n", p->name);
     put_plot(out, p);
     fprintf(out, "set terminal pngcairo size 1200,700 noenhanced font 'sans,14' "
-            "background rgb 'white'\nset output '%s.png'.part\nreplot\n", p->name);
+            "background rgb 'white'\nset output '%s.png'.part\nmark = 1\nreplot\n", p->name);
 }

@@ -409,7 +409,8 @@ static void demo_many(void)
         }
         p.series[s] = (struct picture_series){
             .name = names[s], .kind = s % 3 == 1 ? PICTURE_STEPS : s % 3 == 2 ? PICTURE_POINTS
-            : PICTURE_LINES, .count = 400, .x = x[s], .y = y[s]};
+            : PICTURE_LINES, .count = 400, .x = x[s], .y = y[s],
+            .low = s == 3 || s == 5 ? y[s - 1] : NULL, .high = s == 3 || s == 5 ? y[s] : NULL};
     }
     expect_drawn(&p, "series_11");
 }
