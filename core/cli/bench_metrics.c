@@ -36,6 +36,12 @@ double bench_job_wall_s(const struct bench_job *job)
     return (double)job->all.wall_ns / 1e9;
 }
 
+double bench_job_share(const struct bench_job *job, double seconds)
+{
+    double wall_s = bench_job_wall_s(job);
+    return wall_s > 0 ? 100 * seconds / wall_s : 0;
+}
+
 /* 0 stands for: there is none. */
 static double known(double value)
 {

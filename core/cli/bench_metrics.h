@@ -37,6 +37,8 @@ const char *bench_refusal(const struct bench_result *result);
 
 /* What processor time and counters of drives of a job are shares of. */
 double bench_job_wall_s(const struct bench_job *job);
+/* Percent of that; 0 when it took no time. */
+double bench_job_share(const struct bench_job *job, double seconds);
 
 /* Which point makes most tokens in a second, by median. */
 struct bench_choice {

@@ -28,7 +28,6 @@ static void put_disk(const struct bench_page *page)
     const struct environment_counts *c = &job->disk.files;
     char text[FIO_AMOUNT_BYTES];
     double bytes = 512.0 * (double)c->read_sectors;
-    double wall_ms = 1e3 * bench_job_wall_s(job);
     fprintf(page->out, "  disk         : ");
     if (!job->disk_known) {
         fprintf(page->out, "no counters of a block device\n");
@@ -48,7 +47,7 @@ static void put_disk(const struct bench_page *page)
     }
     fprintf(page->out, "%.1f%% of requested, util=%.1f%%\n",
             job->requested_bytes > 0 ? 100 * bytes / (double)job->requested_bytes : 0,
-            wall_ms > 0 ? 100 * (double)c->busy_ms / wall_ms : 0);
+            bench_job_share(job, (double)c->busy_ms / 1e3));
 }
 
 static void put_limits(const struct bench_page *page, uint32_t which)

@@ -104,10 +104,9 @@ static void put_queue(const struct bench_page *page, const struct bench_job *job
 static void put_costs(const struct bench_page *page, const struct bench_job *job)
 {
     const struct bench_usage *u = &job->usage;
-    double wall_s = bench_job_wall_s(job);
     double per_gib = bench_metric(page->result, page->round, METRIC_CPU);
     fprintf(page->out, "  cpu          : usr=%3.2f%%, sys=%3.2f%%, ctx=%llu, majf=%llu, minf=%llu",
-            wall_s > 0 ? 100 * u->user_s / wall_s : 0, wall_s > 0 ? 100 * u->system_s / wall_s : 0,
+            bench_job_share(job, u->user_s), bench_job_share(job, u->system_s),
             (unsigned long long)(u->voluntary + u->involuntary),
             (unsigned long long)u->major_faults, (unsigned long long)u->minor_faults);
     if (per_gib == per_gib) {

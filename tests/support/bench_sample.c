@@ -167,6 +167,7 @@ static void fill_environment(struct environment *env)
     snprintf(p->source, sizeof p->source, "/dev/nvme0n1p2");
     env->system.io_uring_disabled = env->system.seccomp = -1;
     env->system.memlock_bytes = 8 * MIB;
+    env->system.available_why = "the machine";
     d->link.width = 4;
     d->max_sectors_kb = 128;
     d->nr_requests = 1023;
