@@ -16,11 +16,6 @@ static void number(cJSON *object, const char *name, double value)
 
 /* ---- a direction ---- */
 
-static double per_second(uint64_t count, const struct io_figures *f, bool refused)
-{
-    return f->wall_ns > 0 && !refused ? (double)count / (double)f->wall_ns * 1e9 : 0;
-}
-
 /* fio samples these every half second; here nobody does, which bw_samples says. */
 static void add_sampled(cJSON *to)
 {
@@ -36,12 +31,12 @@ static void add_direction(cJSON *job, const char *name, const struct io_figures 
                           bool plus)
 {
     cJSON *to = cJSON_AddObjectToObject(job, name);
-    double rate = per_second(f->bytes, f, refused);
+    double rate = refused ? 0 : bench_per_second(f, f->bytes);
     bench_json_number(to, "io_bytes", f->bytes);
     bench_json_number(to, "io_kbytes", f->bytes / KIB);
     number(to, "bw_bytes", floor(rate));
     number(to, "bw", floor(rate / 1024));
-    number(to, "iops", per_second(f->requests, f, refused));
+    number(to, "iops", refused ? 0 : bench_per_second(f, f->requests));
     bench_json_number(to, "runtime", f->wall_ns / 1000000);
     bench_json_number(to, "total_ios", f->requests);
     number(to, "short_ios", 0);

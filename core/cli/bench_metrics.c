@@ -31,6 +31,11 @@ const char *bench_refusal(const struct bench_result *result)
     return result->verdict.invalid > 0 ? result->verdict.reason[0] : NULL;
 }
 
+double bench_per_second(const struct io_figures *f, uint64_t count)
+{
+    return f->wall_ns > 0 ? (double)count / (double)f->wall_ns * 1e9 : 0;
+}
+
 double bench_job_wall_s(const struct bench_job *job)
 {
     return (double)job->all.wall_ns / 1e9;

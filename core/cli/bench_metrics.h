@@ -35,6 +35,9 @@ struct samples bench_samples(const struct bench_result *result, uint32_t point,
 /* Why no figure is one of a drive; NULL when they are. */
 const char *bench_refusal(const struct bench_result *result);
 
+/* Bytes or reads of a stretch in a second; 0 when it took no time. */
+double bench_per_second(const struct io_figures *f, uint64_t count);
+
 /* What processor time and counters of drives of a job are shares of. */
 double bench_job_wall_s(const struct bench_job *job);
 /* Percent of that; 0 when it took no time. */

@@ -3,18 +3,13 @@
 #include "core/cli/bench_print_priv.h"
 #include "core/cli/report.h"
 
-static double rate(const struct io_figures *f)
-{
-    return f->wall_ns > 0 ? (double)f->bytes / (double)f->wall_ns * 1e9 : 0;
-}
-
 static void put_iops(const struct bench_page *page, const struct io_figures *f)
 {
     char text[FIO_AMOUNT_BYTES];
-    double iops = f->wall_ns > 0 ? (double)f->requests / (double)f->wall_ns * 1e9 : 0;
     fprintf(page->out, "IOPS=%s, BW=",
-            page->refused != NULL ? "refused" : fio_amount(text, iops, false, ""));
-    bench_put_rate(page, rate(f));
+            page->refused != NULL ? "refused"
+                                  : fio_amount(text, bench_per_second(f, f->requests), false, ""));
+    bench_put_rate(page, bench_per_second(f, f->bytes));
 }
 
 static void put_read(const struct bench_page *page, const struct io_figures *f)

@@ -4,7 +4,7 @@
 #   packages.sh test     also what the tests and CI use
 set -eu
 build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev"
-tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox"
+tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio"
 wanted=$build
 [ "${1:-}" = test ] && wanted="$build $tests"
 missing=

@@ -51,6 +51,7 @@ static void fill_job(struct bench_job *job, uint64_t wall_ns, uint64_t busy_ns, 
         fill_figures(&job->device[i], wall_ns, busy_ns, reads / 2);
     }
     job->usage = (struct bench_usage){0.5, 0.25, 1000, 50, 7000, 1};
+    job->took_ns = wall_ns;
     job->requested_bytes = job->all.bytes;
     job->disk_known = true;
     job->disk.known = true;
@@ -223,4 +224,16 @@ void bench_sample_free(struct bench_sample *s)
 struct bench_round *bench_sample_round(struct bench_sample *s, uint32_t point, uint32_t round)
 {
     return &s->result.point[point].round[round];
+}
+
+char *bench_sample_text(const struct bench_sample *s,
+                        void (*report)(FILE *out, const struct bench_result *result))
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    ck_assert_ptr_nonnull(out);
+    report(out, &s->result);
+    ck_assert_int_eq(fclose(out), 0);
+    return text;
 }

@@ -31,4 +31,8 @@ void bench_sample_skip(struct bench_round *round, enum bench_job_kind kind, cons
 /* Adds a reason; invalid ones stand before warnings. */
 void bench_sample_reason(struct bench_sample *sample, bool invalid, const char *text);
 
+/* What a report prints, to be freed. */
+char *bench_sample_text(const struct bench_sample *sample,
+                        void (*report)(FILE *out, const struct bench_result *result));
+
 #endif

@@ -9,17 +9,6 @@
 #include "tests/support/bench_sample.h"
 #include "tests/support/suite.h"
 
-static char *printed(const struct bench_sample *sample)
-{
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    ck_assert_ptr_nonnull(out);
-    bench_print(out, &sample->result);
-    ck_assert_int_eq(fclose(out), 0);
-    return text;
-}
-
 static void has(const char *text, const char *part)
 {
     ck_assert_msg(strstr(text, part) != NULL, "no \"%s\" in:\n%s", part, text);
@@ -33,7 +22,7 @@ static void has_not(const char *text, const char *part)
 /* Prints, expects parts, and frees the sample. */
 static void expect_parts(struct bench_sample *sample, const char *const *parts)
 {
-    char *text = printed(sample);
+    char *text = bench_sample_text(sample, bench_print);
     for (; *parts != NULL; parts++) {
         has(text, *parts);
     }
@@ -90,7 +79,7 @@ START_TEST(an_invalid_run_has_reasons_instead_of_rates)
     struct bench_sample *sample = bench_sample_new(2, 2);
     bench_sample_reason(sample, false, "the limit moved by 9%");
     bench_sample_reason(sample, true, "12% of the bytes came from the page cache");
-    char *text = printed(sample);
+    char *text = bench_sample_text(sample, bench_print);
     has(text, "  read: IOPS=refused, BW=refused: 12% of the bytes came from the page cache "
         "(763MiB");
     has(text, "DEVICE  refused: 12% of the bytes came from the page cache\n");
@@ -134,7 +123,7 @@ START_TEST(a_run_that_reads_nothing_is_one_of_computing)
     job->requested_bytes = 0;
     job->disk = (struct environment_diskstats){0};
     bench_sample_skip(bench_sample_round(sample, 0, 0), JOB_REPLAY, "nothing was read");
-    char *text = printed(sample);
+    char *text = bench_sample_text(sample, bench_print);
     has(text, "  read: none while measuring\n");
     has(text, "VERDICT nothing was read while measuring");
     has_not(text, "nan");
@@ -153,12 +142,12 @@ START_TEST(nothing_at_all_prints)
     }
     round->inference = (struct bench_inference){0};
     memset(round->limit, 0, sizeof round->limit);
-    char *text = printed(sample);
+    char *text = bench_sample_text(sample, bench_print);
     has(text, "VERDICT no token was measured");
     has_not(text, "nan");
     free(text);
     sample->result.point[0].rounds = 0;
-    text = printed(sample);
+    text = bench_sample_text(sample, bench_print);
     has(text, "no round was completed");
     free(text);
     bench_sample_free(sample);
