@@ -7,6 +7,7 @@
 #include "core/cli/bench_places.h"
 #include "core/cli/commands.h"
 #include "core/cli/fio_text.h"
+#include "core/cli/text.h"
 
 #define TERSE_PERCENTILES 20      /* places for them, used or not */
 
@@ -138,17 +139,15 @@ static void put_header(FILE *out)
     fprintf(out, "\n");
 }
 
-/* A text of any kind; quotes are doubled, line ends become blanks. */
+/* A text of any kind, on one line; quotes are doubled. */
 static void put_quoted(FILE *out, const char *text)
 {
+    static const struct text_rule quote = {'"', "\"\""};
     if (text[0] == '\0') {
         return;
     }
     fputc('"', out);
-    for (; *text != '\0'; text++) {
-        fputs(*text == '"' ? "\"" : "", out);
-        fputc((unsigned char)*text < 0x20 ? ' ' : *text, out);
-    }
+    text_put(out, text, &quote, 1, false);
     fputc('"', out);
 }
 

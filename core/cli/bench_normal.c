@@ -5,12 +5,11 @@
 #include "core/cli/bench_print_priv.h"
 #include "core/cli/commands.h"
 #include "core/cli/report.h"
+#include "core/cli/text.h"
 
 void bench_put(FILE *out, const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        fputc(*c < 0x20 || *c == 0x7F ? '?' : *c, out);
-    }
+    text_put(out, text, NULL, 0, false);
 }
 
 double bench_percentile(const struct histogram *h, double percent)

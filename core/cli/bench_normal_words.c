@@ -5,8 +5,8 @@
 static void put_invalid(const struct bench_page *page)
 {
     const struct bench_verdict *v = &page->result->verdict;
-    fprintf(page->out, "VERDICT invalid: these are no figures of a drive. Tokens were really made "
-            "at this speed, but what was read did not come from where it should have:\n");
+    fprintf(page->out, "VERDICT invalid: rates of reads are no figures of the drive and are left "
+            "out. Tokens were really made at this speed. Why:\n");
     for (uint32_t i = 0; i < v->invalid; i++) {
         fprintf(page->out, "        - ");
         bench_put(page->out, v->reason[i]);

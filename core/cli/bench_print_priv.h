@@ -23,7 +23,7 @@ struct bench_page {
     const char *refused;      /* reason why no rate is one of a drive, or NULL */
 };
 
-/* Names of others, control characters replaced. */
+/* Names of others, fit for a terminal. */
 void bench_put(FILE *out, const char *text);
 /* "373MiB/s (391MB/s)", or "refused". */
 void bench_put_rate(const struct bench_page *page, double bytes_per_s);

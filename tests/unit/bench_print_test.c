@@ -109,7 +109,7 @@ START_TEST(missing_jobs_say_why)
     expect_parts(sample, PARTS(
         "compute 30.00 msec per token, the workers' busy time of this run; not measured without "
         "reads: not all weights fit\n",
-        "missing replay was not run: it was?ended\n", "missing limit_after was not run: a signal\n",
+        "missing replay was not run: it was ended\n", "missing limit_after was not run: a signal\n",
         "DEVICE  limit 1000MB/s (before 1000MB/s, after none, drift +0.0%)  busy"));
 }
 END_TEST
