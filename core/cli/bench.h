@@ -57,6 +57,8 @@ struct bench_request {
     struct bench_point point[BENCH_POINTS_MAX];
     uint32_t point_count;
     uint64_t seed;                /* of the places a limit reads */
+    uint64_t status_ns;           /* a line of status so often; 0 = none */
+    const char *trace;            /* where the routing of the first round is recorded, or NULL */
     bool quiet;
 };
 

@@ -22,7 +22,9 @@ static bool stop_asked(void)
 static void on_tick(void *ctx, uint64_t done_bytes)
 {
     struct bench_stage *stage = ctx;
+    struct bench_status_now now = {.job = bench_job_names[stage->kind], .bytes = done_bytes};
     progress_show(&stage->progress, done_bytes, 0, NULL);
+    bench_status_show(stage->status, &now);
 }
 
 static int open_reader(struct bench_stage *stage, struct reader **out, uint32_t depth,
@@ -113,6 +115,10 @@ int bench_limit(struct bench_stage *stage, enum bench_job_kind kind)
     struct bench_limit *limits = stage->round->limit[after];
     struct io_log log;
     uint64_t bytes = 0;
+    if (stage->request->limit_ns == 0) {
+        bench_job_skip(stage, kind, "not asked for (--limit-time 0)");
+        return 0;
+    }
     stage->round->limit_best[after] = choose_limits(stage, limits);
     TRY(io_log_open(&log, LIMIT_RECORDS));
     progress_begin(&stage->progress, after ? "limit after" : "limit before", stage->request->quiet);

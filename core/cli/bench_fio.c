@@ -174,7 +174,8 @@ static void write_replay(struct export *x, FILE *out)
 static void write_timed(struct export *x, FILE *out)
 {
     fprintf(out, "# The reads of a k3ring run, one at a time, none before its moment.\n"
-            "# fio --readonly FILE\n# Timed replay with more in flight loses completions or hangs in fio 3.33 to "
+            "# fio --readonly FILE\n"
+            "# Timed replay with more in flight loses completions or hangs in fio 3.33 to "
             "3.42.\n[global]\nioengine=psync\ndirect=1\ninvalidate=0\nthread=1\n[replay-timed]\n"
             "read_iolog=%s.iolog\n", x->prefix);
 }

@@ -9,6 +9,7 @@
 #include "core/base/memory.h"
 #include "core/base/nondet.h"
 #include "core/cli/bench_priv.h"
+#include "core/cli/recorder.h"
 #include "core/cli/signals.h"
 
 #define LOG_SLACK 64U
@@ -16,6 +17,7 @@
 #define LOG_BYTES_LEAST (1 * MIB) /* ... but may take so much, and never more than the next */
 #define LOG_BYTES_MOST (256 * MIB)
 #define SPANS_LEAST 4096U
+#define WAITS_MOST 16384U         /* of a worker */
 #define COMPUTE_TOKENS 4U
 
 struct measuring {
@@ -26,6 +28,7 @@ struct measuring {
     uint64_t begun_ns, last_ns;
     uint64_t stalled_ns;          /* of engine_stats at last_ns */
     struct engine_stats from, now;
+    struct recorder recorder;     /* of the first round, when asked for */
 };
 
 static struct engine *running;
@@ -73,27 +76,59 @@ static uint32_t spans_capacity(const struct plan *plan, uint32_t workers)
     return (uint32_t)(SPANS_LEAST + 4 * tasks / max_u64(1, workers));
 }
 
+static bool records(const struct bench_stage *stage)
+{
+    return stage->request->trace != NULL && stage->to == &stage->result->point[0] &&
+           (stage->round == NULL || stage->round == &stage->to->round[0]);
+}
+
+/* How much is written down, and by how many workers. */
+struct records {
+    uint32_t reads, experts, workers, spans;
+};
+
+/* Puts the memory of records into the options, which a plan then accounts. */
+static int size_records(struct bench_stage *stage, struct records *r)
+{
+    struct engine_options *o = &stage->options;
+    struct model *model;
+    struct plan *plan;
+    o->routing = records(stage) ? ROUTING_EXPERTS : ROUTING_NONE;
+    TRY(engine_plan(stage->request->dir, o, &model, &plan));
+    r->workers = o->threads > 0 ? o->threads : memory_processors();
+    r->reads = log_capacity(stage, plan);
+    r->experts = experts_capacity(stage, plan);
+    r->spans = spans_capacity(plan, r->workers);
+    plan_free(plan);
+    model_close(model);
+    o->caller_bytes += io_log_bytes(r->reads) + 2 * sizeof(void *) * r->reads +
+                       journal_bytes(r->experts, r->workers, r->spans, WAITS_MOST);
+    return 0;
+}
+
+int bench_records_fit(struct bench_stage *stage)
+{
+    struct records r;
+    struct model *model;
+    struct plan *plan;
+    TRY(size_records(stage, &r));
+    TRY(engine_plan(stage->request->dir, &stage->options, &model, &plan));
+    plan_free(plan);
+    model_close(model);
+    return 0;
+}
+
 static int open_records(struct bench_stage *stage)
 {
     struct bench_result *result = stage->result;
-    struct model *model;
-    struct plan *plan;
-    struct engine_options *o = &stage->options;
-    uint32_t workers = o->threads > 0 ? o->threads : memory_processors();
-    TRY(engine_plan(stage->request->dir, o, &model, &plan));
-    uint32_t log = log_capacity(stage, plan);
-    uint32_t experts = experts_capacity(stage, plan);
-    uint32_t spans = spans_capacity(plan, workers);
-    plan_free(plan);
-    model_close(model);
+    struct records r;
+    TRY(size_records(stage, &r));
     io_log_close(&result->log);
     journal_close(&result->journal);
-    o->caller_bytes += io_log_bytes(log) + journal_bytes(experts, workers, spans) +
-                       2 * sizeof(void *) * log;
-    o->log = &result->log;
-    o->journal = &result->journal;
-    TRY(io_log_open(&result->log, log));
-    return journal_open(&result->journal, experts, workers, spans);
+    stage->options.log = &result->log;
+    stage->options.journal = &result->journal;
+    TRY(io_log_open(&result->log, r.reads));
+    return journal_open(&result->journal, r.experts, r.workers, r.spans, WAITS_MOST);
 }
 
 /* ---- while it runs ---- */
@@ -141,6 +176,12 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     }
 }
 
+static void on_positions(void *ctx, uint32_t count)
+{
+    struct measuring *m = ctx;
+    recorder_add(&m->recorder, m->e, count);
+}
+
 /* True when the token after this one would be one too many. The last one's spans are kept. */
 static bool enough(void *ctx)
 {
@@ -162,6 +203,27 @@ static bool enough(void *ctx)
     return late || full;
 }
 
+static uint64_t requests_of(const struct engine_stats *stats)
+{
+    uint64_t requests = 0;
+    for (int i = 0; i < READ_CLASSES; i++) {
+        requests += stats->class[i].requests;
+    }
+    return requests;
+}
+
+static void show_status(struct measuring *m, const struct engine_progress *p)
+{
+    struct engine_stats stats;
+    engine_stats(m->e, &stats);
+    struct bench_status_now now = {
+        .job = bench_job_names[JOB_INFERENCE], .engine = true, .bytes = p->done_bytes,
+        .requests = requests_of(&stats), .depth = p->in_flight, .tokens = m->made,
+        .in_flight_bytes = p->in_flight_bytes, .stall_ns = stalled(&stats),
+        .demands = p->demands, .hits = p->hits};
+    bench_status_show(m->stage->status, &now);
+}
+
 static void on_tick(void *ctx, const struct engine_progress *p)
 {
     struct measuring *m = ctx;
@@ -169,6 +231,9 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     snprintf(detail, sizeof detail, "token %u of %llu", m->made + 1,
              (unsigned long long)steps_of(m->stage->request));
     progress_show(&m->stage->progress, p->done_bytes, p->planned_bytes, detail);
+    if (m->stage->request->status_ns > 0) {
+        show_status(m, p);
+    }
 }
 
 /* ---- afterwards ---- */
@@ -292,6 +357,16 @@ static int run_engine(struct bench_stage *stage, struct engine *e, struct genera
     return rc;
 }
 
+static int record(struct measuring *m, struct generate_request *g)
+{
+    if (!records(m->stage)) {
+        return 0;
+    }
+    g->on_positions = on_positions;
+    TRY(recorder_open(&m->recorder, m->stage->request->trace));
+    return recorder_begin(&m->recorder, m->e);
+}
+
 static int measure(struct bench_stage *stage, struct engine *e, uint32_t *ids)
 {
     struct measuring m = {.stage = stage, .e = e, .out = &stage->round->inference};
@@ -308,7 +383,9 @@ static int measure(struct bench_stage *stage, struct engine *e, uint32_t *ids)
     if (stage->request->warmup == 0) {
         begin_measuring(&m, m.begun_ns);
     }
-    int rc = run_engine(stage, e, &g, &made);
+    int rc = record(&m, &g);
+    rc = rc == 0 ? run_engine(stage, e, &g, &made) : rc;
+    rc = recorder_end(&m.recorder, rc);
     engine_stats(e, &stats);
     bench_job_end(stage, JOB_INFERENCE, bytes_of(&stats));
     take_facts(stage, e); /* workers may have been sent to rest */

@@ -62,6 +62,7 @@ void bench_job_begin(struct bench_stage *stage, enum bench_job_kind kind)
     struct bench_job *job = &stage->round->job[kind];
     const struct environment *env = &stage->result->environment;
     job->made = true;
+    stage->kind = kind;
     job->begun_s = (uint64_t)nondet_date_s();
     job->begun_ms = job->begun_s * 1000;
     job->temperature_c[0] = environment_temperature(env);

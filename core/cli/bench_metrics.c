@@ -38,7 +38,7 @@ double bench_per_second(const struct io_figures *f, uint64_t count)
 
 double bench_job_wall_s(const struct bench_job *job)
 {
-    return (double)job->all.wall_ns / 1e9;
+    return (double)job->took_ns / 1e9;
 }
 
 double bench_job_share(const struct bench_job *job, double seconds)

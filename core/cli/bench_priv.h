@@ -5,6 +5,7 @@
 /* Between the jobs of a benchmark. */
 
 #include "core/cli/bench.h"
+#include "core/cli/bench_status.h"
 #include "core/cli/progress.h"
 
 /* A round under way. Peers of one thread, but for the engine's own. */
@@ -16,6 +17,8 @@ struct bench_stage {
     const struct io_files *files; /* the model's, open for the whole benchmark */
     struct engine_options options; /* of the point */
     struct progress progress;
+    struct bench_status *status;  /* of the whole benchmark */
+    enum bench_job_kind kind;     /* of the job under way */
     /* from the plan, then from the engine */
     uint64_t pass_requests;       /* most reads of a pass of one token */
     struct environment_diskstats disk_before; /* of the job under way */
@@ -41,6 +44,8 @@ int bench_replay(struct bench_stage *stage);
 /* For signals_catch(): a running engine stops at its next border. */
 void bench_on_signal(void);
 
+/* Whether the plan holds what is written down as well. ERR_FIT. */
+int bench_records_fit(struct bench_stage *stage);
 int bench_inference(struct bench_stage *stage);
 int bench_compute(struct bench_stage *stage);
 

@@ -99,11 +99,11 @@ static struct engine_options options_of(const struct bench_request *request,
 }
 
 static int run_point(struct bench_result *result, uint32_t index, uint32_t round,
-                     const struct io_files *files)
+                     const struct io_files *files, struct bench_status *status)
 {
     struct bench_point_result *to = &result->point[index];
     struct bench_stage stage = {.request = result->request, .result = result, .to = to,
-                                .round = &to->round[round], .files = files,
+                                .round = &to->round[round], .files = files, .status = status,
                                 .options = options_of(result->request, &to->point,
                                                       files->device_count)};
     if (!result->request->quiet && result->request->point_count * result->request->rounds > 1) {
@@ -119,13 +119,31 @@ static int run_point(struct bench_result *result, uint32_t index, uint32_t round
     return rc;
 }
 
+/* A point that cannot be is refused before any time is spent. */
+static int check_points(struct bench_result *result, const struct io_files *files)
+{
+    for (uint32_t i = 0; i < result->request->point_count; i++) {
+        struct bench_stage stage = {.request = result->request, .result = result,
+                                    .to = &result->point[i], .files = files,
+                                    .options = options_of(result->request,
+                                                          &result->point[i].point,
+                                                          files->device_count)};
+        TRY(look_at_point(&stage));
+        TRY(bench_records_fit(&stage));
+    }
+    return 0;
+}
+
 static int run_all(struct bench_result *result, const struct io_files *files)
 {
     const struct bench_request *request = result->request;
+    struct bench_status status;
+    TRY(check_points(result, files));
+    bench_status_open(&status, request->status_ns, &result->environment);
     for (uint32_t round = 0; round < request->rounds; round++) {
         for (uint32_t i = 0; i < request->point_count; i++) {
             uint32_t index = round % 2 == 0 ? i : request->point_count - 1 - i;
-            TRY(run_point(result, index, round, files));
+            TRY(run_point(result, index, round, files, &status));
         }
     }
     return 0;

@@ -8,10 +8,14 @@
 #include "cache/policy.h"
 #include "core/base/err.h"
 #include "core/cli/bench_fio.h"
+#include "core/cli/bench_html.h"
+#include "core/cli/bench_pictures.h"
 #include "core/cli/bench_priv.h"
 #include "core/cli/commands.h"
+#include "core/cli/compare.h"
 #include "core/cli/output.h"
 #include "core/cli/signals.h"
+#include "core/cli/synth_watch.h"
 
 #define LISTED_MAX 16U
 #define TOKENS_BY_TIME 4096U      /* most, when --runtime decides */
@@ -21,8 +25,9 @@ enum format { FORMAT_NORMAL, FORMAT_JSON, FORMAT_JSON_PLUS, FORMAT_TERSE, FORMAT
 
 struct bench_cli {
     struct engine_cli engine;
-    const char *ids, *depths, *sizes, *policies, *rams, *output, *export_fio;
-    uint64_t tokens, runtime, warmup, repeat, seed, format, limit_time;
+    const char *ids, *depths, *sizes, *policies, *rams, *ladder, *synth;
+    const char *output, *trace, *export_fio, *plot, *html, *baseline;
+    uint64_t tokens, runtime, warmup, repeat, seed, format, limit_time, status, size, fail_below;
 };
 
 struct bench {
@@ -31,6 +36,7 @@ struct bench {
     struct bench_result result;
     uint32_t *ids;
     struct output output;
+    struct measured baseline;     /* path NULL: none */
 };
 
 static const struct option_row rows[] = {
@@ -46,14 +52,16 @@ static const struct option_row rows[] = {
      "rounds; of a sweep, each measures every point [1, of a sweep 3]"},
     {"ram", OPTION_TEXT, offsetof(struct bench_cli, rams), "auto", 0, 0, NULL, "SIZE[,..]|auto",
      "hard ceiling of resident memory"},
+    {"ladder", OPTION_TEXT, offsetof(struct bench_cli, ladder), NULL, 0, 0, NULL, "SIZE,..",
+     "the same as a list of --ram, once each: seconds per token against memory"},
     {"io-depth", OPTION_TEXT, offsetof(struct bench_cli, depths), "8", 0, 0, NULL, "N[,..]|auto",
      "reads in flight on each drive; auto: measured once, then remembered"},
     {"io-size", OPTION_TEXT, offsetof(struct bench_cli, sizes), "4M", 0, 0, NULL,
      "SIZE[,..]|auto", "largest read; lowered when depth x size exceeds the ring"},
     {"cache-policy", OPTION_TEXT, offsetof(struct bench_cli, policies), "arc", 0, 0, NULL,
      "NAME[,..]", "which experts stay: " ENGINE_POLICIES},
-    {"limit-time", OPTION_COUNT, offsetof(struct bench_cli, limit_time), "3", 1, 3600, NULL,
-     "SECONDS", "how long the drive's limit is measured, before and after"},
+    {"limit-time", OPTION_COUNT, offsetof(struct bench_cli, limit_time), "3", 0, 3600, NULL,
+     "SECONDS", "how long the drive's limit is measured, before and after; 0: not at all"},
     {"seed", OPTION_COUNT, offsetof(struct bench_cli, seed), "42", 0, UINT64_MAX, NULL, "N",
      "of the places a limit reads"},
     {"output", OPTION_TEXT, offsetof(struct bench_cli, output), "-", 0, 0, NULL, "FILE|-",
@@ -61,17 +69,33 @@ static const struct option_row rows[] = {
     {"output-format", OPTION_CHOICE, offsetof(struct bench_cli, format), "normal", 0, 0,
      "normal|json|json+|terse|csv", NULL,
      "its form; json+ has histograms, terse is fio's version 3"},
+    {"status-interval", OPTION_COUNT, offsetof(struct bench_cli, status), "0", 0, 86400, NULL,
+     "SECONDS", "print a line of JSON on standard error so often"},
+    {"trace", OPTION_TEXT, offsetof(struct bench_cli, trace), NULL, 0, 0, NULL, "FILE",
+     "record which experts each position takes, for `k3ring replay`"},
+    {"plot", OPTION_TEXT, offsetof(struct bench_cli, plot), NULL, 0, 0, NULL, "DIR",
+     "draw pictures of what was measured, with their data"},
+    {"synth", OPTION_TEXT, offsetof(struct bench_cli, synth), NULL, 0, 0, NULL, "DIR",
+     "instead of MODEL: make one of full widths in DIR, or use the one it holds"},
+    {"size", OPTION_SIZE, offsetof(struct bench_cli, size), "40G", 1, UINT64_MAX / 4, NULL, "SIZE",
+     "how large that one may be"},
+    {"html", OPTION_TEXT, offsetof(struct bench_cli, html), NULL, 0, 0, NULL, "FILE",
+     "report, pictures and environment as one page"},
+    {"baseline", OPTION_TEXT, offsetof(struct bench_cli, baseline), NULL, 0, 0, NULL, "FILE",
+     "an earlier --output-format json to compare with"},
+    {"fail-below", OPTION_COUNT, offsetof(struct bench_cli, fail_below), "5", 0, 100, NULL, "PCT",
+     "exit status 1 when tokens per second fall more than this below the baseline's"},
     {"export-fio", OPTION_TEXT, offsetof(struct bench_cli, export_fio), NULL, 0, 0, NULL, "PREFIX",
      "write the measured reads as a log and jobs for fio"},
     ENGINE_UNSWEPT_ROWS(struct bench_cli),
 };
 
 static const struct command command = {
-    "bench", "MODEL [options]",
+    "bench", "MODEL|--synth DIR [options]",
     "Benchmarks the drive MODEL lies on with real inference: reads gate kernels. Measures the\n"
     "drive's limit before and after, the run, the run's reads without compute, and the kernels\n"
     "without reads where all fits. Lists make a sweep. Nothing but the report is written.",
-    rows, countof(rows), 1, 1};
+    rows, countof(rows), 0, 1};
 
 /* ---- lists ---- */
 
@@ -192,7 +216,11 @@ static int make_points(struct bench_request *q, const struct swept *s)
 static int read_lists(struct bench *b, struct swept *s)
 {
     const struct bench_cli *cli = &b->cli;
-    TRY(read_list("ram", cli->rams, read_ram, s->ram, &s->rams));
+    if (cli->ladder != NULL && strcmp(cli->rams, "auto") != 0) {
+        return err_set(ERR_USAGE, "--ladder and --ram say the same thing; give one");
+    }
+    TRY(cli->ladder != NULL ? read_list("ladder", cli->ladder, read_ram, s->ram, &s->rams)
+                            : read_list("ram", cli->rams, read_ram, s->ram, &s->rams));
     TRY(read_list("io-depth", cli->depths, read_depth, s->depth, &s->depths));
     TRY(read_list("io-size", cli->sizes, read_io_size, s->size, &s->sizes));
     TRY(read_list("cache-policy", cli->policies, read_policy, s->policy, &s->policies));
@@ -245,6 +273,8 @@ static int make_request(struct bench *b, const char *dir)
                                                       : 8);
     q->limit_ns = cli->limit_time * 1000000000ULL;
     q->seed = cli->seed;
+    q->status_ns = cli->status * 1000000000ULL;
+    q->trace = cli->trace;
     q->quiet = cli->engine.quiet;
     uint64_t steps = max_u64((uint64_t)q->warmup + q->tokens, COMPUTE_TOKENS);
     TRY(engine_cli_options(&cli->engine, q->id_count, q->id_count + steps, &q->engine));
@@ -252,8 +282,41 @@ static int make_request(struct bench *b, const char *dir)
     swept.depth[0] = q->engine.io_depth;
     swept.size[0] = q->engine.io_size_bytes;
     TRY(make_points(q, &swept));
-    q->rounds = (uint32_t)(cli->repeat != OPTION_AUTO ? cli->repeat : q->point_count > 1 ? 3 : 1);
+    bool sweep = q->point_count > 1 && cli->ladder == NULL;
+    q->rounds = (uint32_t)(cli->repeat != OPTION_AUTO ? cli->repeat : sweep ? 3 : 1);
     return 0;
+}
+
+/* The model of --synth: what lies there already is used when it is one. */
+static int make_model(const struct bench_cli *cli)
+{
+    struct model_options mo = {.allow_holes = true};
+    struct synth_options options;
+    struct model *model;
+    uint64_t bytes;
+    if (model_open(cli->synth, &mo, &model) == 0) {
+        bool synthetic = model->synthetic;
+        model_close(model);
+        return synthetic ? 0 : err_set(ERR_USAGE, "--synth: %s holds a model that is not of this "
+                                       "making; give it as MODEL", cli->synth);
+    }
+    err_clear();
+    TRY(synth_fit(cli->size, &options, &bytes));
+    if (!cli->engine.quiet) {
+        fprintf(stderr, "k3ring: making a model of %u layers and %u experts, %.2f GB, in %s\n",
+                options.layers, options.experts, (double)bytes / 1e9, cli->synth);
+    }
+    return synth_watched(cli->synth, &options, cli->engine.quiet);
+}
+
+static int choose_model(struct bench *b, const char **dir)
+{
+    if (b->cli.synth != NULL) {
+        TRY(*dir == NULL ? make_model(&b->cli)
+                         : err_set(ERR_USAGE, "bench: give MODEL or --synth, not both"));
+        *dir = b->cli.synth;
+    }
+    return *dir != NULL ? 0 : err_set(ERR_USAGE, "bench: give a MODEL, or --synth DIR to make one");
 }
 
 /* ---- the report ---- */
@@ -294,10 +357,52 @@ static int report(struct bench *b)
     return output_commit(&b->output);
 }
 
-static int verdict_of(const struct bench_result *result)
+/* What goes into files of its own. */
+static int report_beside(struct bench *b, bool whole)
 {
-    const struct bench_verdict *v = &result->verdict;
-    return v->valid ? 0 : err_set(ERR_VERDICT, "these are no figures of a drive: %s", v->reason[0]);
+    const struct bench_cli *cli = &b->cli;
+    if (whole && cli->export_fio != NULL) {
+        TRY(bench_fio_export(&b->result, cli->export_fio));
+    }
+    if (cli->plot != NULL) {
+        TRY(bench_pictures(&b->result, cli->plot));
+    }
+    if (cli->html != NULL && cli->plot != NULL) {
+        return bench_html(&b->result, cli->plot, cli->html);
+    }
+    return cli->html != NULL ? bench_html_alone(&b->result, cli->html) : 0;
+}
+
+/* Tokens per second against those of an earlier benchmark. */
+static int compare_with(const struct bench *b, const struct measured *baseline)
+{
+    cJSON *json = bench_json(&b->result, false);
+    struct measured now = {.path = NULL};
+    struct compare_worst worst;
+    int rc = json != NULL ? measured_take(&now, "this benchmark", json)
+                          : err_set(ERR_MEMORY, "no memory for a comparison");
+    rc = rc == 0 ? compare_worst(baseline, &now, "tokens_per_second", &worst) : rc;
+    if (rc == 0) {
+        fprintf(stderr, "k3ring: tokens per second: %+.1f %% against %s\n", -worst.worse_percent,
+                baseline->path);
+        if (worst.worse_percent > (double)b->cli.fail_below) {
+            rc = err_set(ERR_RUN, "tokens per second fell by %.1f %% against %s, more than "
+                         "--fail-below %llu allows", worst.worse_percent, baseline->path,
+                         (unsigned long long)b->cli.fail_below);
+        }
+    }
+    measured_fini(&now);
+    cJSON_Delete(json);
+    return rc;
+}
+
+static int verdict_of(const struct bench *b)
+{
+    const struct bench_verdict *v = &b->result.verdict;
+    if (!v->valid) {
+        return err_set(ERR_VERDICT, "these are no figures of a drive: %s", v->reason[0]);
+    }
+    return b->baseline.path != NULL ? compare_with(b, &b->baseline) : 0;
 }
 
 /* What was measured is reported also when the rest was stopped. */
@@ -310,17 +415,15 @@ static int measure_and_report(struct bench *b)
     if (rc < 0 && !(rc == ERR_STOPPED && some)) {
         return rc;
     }
-    int reported = report(b);
-    if (reported == 0 && rc == 0 && b->cli.export_fio != NULL) {
-        reported = bench_fio_export(&b->result, b->cli.export_fio);
-    }
-    return rc < 0 ? rc : reported < 0 ? reported : verdict_of(&b->result);
+    TRY(report(b));
+    TRY(report_beside(b, rc == 0));
+    return rc < 0 ? rc : verdict_of(b);
 }
 
 int cmd_bench(int argc, char **argv)
 {
     struct bench *b = calloc(1, sizeof *b);
-    const char *dir;
+    const char *dir = NULL;
     bool help;
     if (b == NULL) {
         return err_set(ERR_MEMORY, "no memory for a benchmark");
@@ -334,9 +437,12 @@ int cmd_bench(int argc, char **argv)
     signals_catch(bench_on_signal, output_remove_temporaries);
     char *line = command_line(argc, argv);
     b->request.command = line != NULL ? line : "";
+    rc = rc < 0 ? rc : choose_model(b, &dir);
     rc = rc < 0 ? rc : make_request(b, dir);
     rc = rc < 0 ? rc : output_open(&b->output, b->cli.output);
+    rc = rc < 0 || b->cli.baseline == NULL ? rc : measured_read(&b->baseline, b->cli.baseline);
     rc = rc < 0 ? rc : measure_and_report(b);
+    measured_fini(&b->baseline);
     output_abandon(&b->output);
     bench_fini(&b->result);
     free(b->ids);

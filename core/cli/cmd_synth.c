@@ -4,11 +4,9 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
-#include "core/base/nondet.h"
 #include "core/cli/options.h"
-#include "core/cli/progress.h"
 #include "core/cli/signals.h"
-#include "core/cli/synth.h"
+#include "core/cli/synth_watch.h"
 
 struct synth_request {
     uint64_t preset;
@@ -44,47 +42,6 @@ static const struct command command = {
     .positional_max = 1,
 };
 
-/* Between calls of show_progress. */
-struct watch {
-    struct progress line;
-    uint64_t done_bytes;
-};
-
-static bool show_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
-{
-    struct watch *watch = user;
-    watch->done_bytes = done_bytes;
-    progress_show(&watch->line, done_bytes, total_bytes, NULL);
-    return signals_caught() == 0;
-}
-
-static void print_end(const struct watch *watch, const char *dir)
-{
-    const double seconds = (double)(nondet_now_ns() - watch->line.begun_ns + 1) / 1e9;
-    const double mb = (double)watch->done_bytes / 1e6;
-    const bool large = mb >= 1000.0;
-    fprintf(stderr, "synth: %s: wrote %.2f %s in %.1f s, %.0f MB/s\n", dir,
-            large ? mb / 1000.0 : mb, large ? "GB" : "MB", seconds, mb / seconds);
-}
-
-static int write_watched(const struct synth_request *request, const char *dir)
-{
-    struct watch watch = {.done_bytes = 0};
-    const struct synth_options options = {
-        .preset = request->preset == 0 ? SYNTH_TINY : SYNTH_K3,
-        .layers = (uint32_t)request->layers, .experts = (uint32_t)request->experts,
-        .vocab = (uint32_t)request->vocab, .seed = request->seed, .sparse = request->sparse,
-        .progress = show_progress, .user = &watch};
-    signals_catch(NULL, NULL);
-    progress_begin(&watch.line, "writing", false);
-    const int rc = synth_write(dir, &options);
-    progress_clear(&watch.line);
-    if (rc == 0) {
-        print_end(&watch, dir);
-    }
-    return rc;
-}
-
 int cmd_synth(int argc, char **argv)
 {
     struct synth_request request = {0};
@@ -95,5 +52,10 @@ int cmd_synth(int argc, char **argv)
         options_help(stdout, &command);
         return 0;
     }
-    return write_watched(&request, dir);
+    const struct synth_options options = {
+        .preset = request.preset == 0 ? SYNTH_TINY : SYNTH_K3,
+        .layers = (uint32_t)request.layers, .experts = (uint32_t)request.experts,
+        .vocab = (uint32_t)request.vocab, .seed = request.seed, .sparse = request.sparse};
+    signals_catch(NULL, NULL);
+    return synth_watched(dir, &options, false);
 }

@@ -22,6 +22,7 @@ struct subcommand {
 static const struct subcommand subcommands[] = {
     {"run", cmd_run, "run a model: token ids in, token ids out"},
     {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
+    {"bench", cmd_bench, "benchmark a drive with real inference: reads gate kernels"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
     {"doctor", cmd_doctor, "what this machine and its drives make of a model, and what to change"},

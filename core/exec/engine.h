@@ -208,6 +208,9 @@ int engine_heat_write(struct engine *e, FILE *file);
 struct engine_progress {
     uint64_t done_bytes, planned_bytes;
     uint32_t pass, passes;
+    uint32_t in_flight;        /* reads */
+    uint64_t in_flight_bytes;
+    uint64_t demands, hits;    /* experts asked for, and there */
 };
 void engine_on_tick(struct engine *e, void (*tick)(void *ctx, const struct engine_progress *p),
                     void *ctx);

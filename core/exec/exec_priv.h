@@ -246,6 +246,7 @@ struct engine {
     _Atomic uint32_t ring_oldest;  /* ... of which this one comes first: memory returns in order */
     _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
     _Atomic uint32_t in_flight[READ_CLASSES]; /* reads */
+    _Atomic uint64_t in_flight_bytes, demands, hits; /* for who watches */
     _Atomic uint32_t pass_done, stop, interrupted;
     _Atomic uint32_t busy_workers, open_step;
 

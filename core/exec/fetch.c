@@ -166,6 +166,7 @@ static void on_read(struct io_req *req)
     r->next = e->fetch.free;
     e->fetch.free = r;
     atomic_fetch_sub(&e->in_flight[r->class], 1);
+    atomic_fetch_sub(&e->in_flight_bytes, req->size_bytes);
     if (req->res < 0) {
         read_failed(e, r);
         return;
@@ -205,6 +206,7 @@ void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
         r->req.buffer = e->fetch.slice_known[slice] ? (int32_t)slice : IO_NO_BUFFER;
     }
     atomic_fetch_add(&e->in_flight[class], 1);
+    atomic_fetch_add(&e->in_flight_bytes, size_bytes);
     io_read(e->io, &r->req);
 }
 

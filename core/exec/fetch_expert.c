@@ -98,6 +98,8 @@ bool expert_take_demand(struct engine *e)
     atomic_store(&b->done_count, 0);
     for (uint32_t i = 0; i < b->count; i++) {
         open_run(e, &b->run[i], &answer->demand[i]);
+        atomic_fetch_add(&e->demands, 1);
+        atomic_fetch_add(&e->hits, b->run[i].hit);
     }
     list_uses(e);
     journal_demand(e);

@@ -5,15 +5,18 @@
 
 #include "core/exec/exec_priv.h"
 
-int journal_open(struct journal *j, uint32_t experts_max, uint32_t workers, uint32_t spans_max)
+int journal_open(struct journal *j, uint32_t experts_max, uint32_t workers, uint32_t spans_max,
+                 uint32_t waits_max)
 {
-    *j = (struct journal){.experts_max = experts_max, .workers = workers, .spans_max = spans_max};
+    *j = (struct journal){.experts_max = experts_max, .workers = workers, .spans_max = spans_max,
+                          .waits_max = waits_max};
     j->expert = calloc(experts_max + 1ULL, sizeof *j->expert);
     j->worker = calloc(workers, sizeof *j->worker);
     bool held = j->expert != NULL && j->worker != NULL;
     for (uint32_t i = 0; i < workers && held; i++) {
         j->worker[i].span = calloc(spans_max + 1ULL, sizeof *j->worker[i].span);
-        held = j->worker[i].span != NULL;
+        j->worker[i].wait_span = calloc(waits_max + 1ULL, sizeof *j->worker[i].span);
+        held = j->worker[i].span != NULL && j->worker[i].wait_span != NULL;
     }
     if (!held) {
         journal_close(j);
@@ -27,17 +30,19 @@ void journal_close(struct journal *j)
 {
     for (uint32_t i = 0; j->worker != NULL && i < j->workers; i++) {
         free(j->worker[i].span);
+        free(j->worker[i].wait_span);
     }
     free(j->worker);
     free(j->expert);
     *j = (struct journal){0};
 }
 
-uint64_t journal_bytes(uint32_t experts_max, uint32_t workers, uint32_t spans_max)
+uint64_t journal_bytes(uint32_t experts_max, uint32_t workers, uint32_t spans_max,
+                       uint32_t waits_max)
 {
     return (experts_max + 1ULL) * sizeof(struct journal_expert) +
            workers * (sizeof(struct journal_worker) +
-                      (spans_max + 1ULL) * sizeof(struct journal_span));
+                      (spans_max + waits_max + 2ULL) * sizeof(struct journal_span));
 }
 
 void journal_demand(struct engine *e)
@@ -77,12 +82,13 @@ uint64_t journal_begin(const struct engine *e, enum journal_spans wanted)
                ? nondet_now_ns() : 0;
 }
 
-static void add_span(struct journal_worker *to, uint32_t spans_max, struct journal_span span)
+static void add_span(struct journal_worker *to, struct journal_span *list, uint32_t *count,
+                     uint32_t most, struct journal_span span)
 {
-    if (to->count == spans_max) {
+    if (*count == most) {
         to->missed++;
     } else {
-        to->span[to->count++] = span;
+        list[(*count)++] = span;
     }
 }
 
@@ -93,13 +99,14 @@ void journal_end(struct engine *e, const struct worker *w, uint64_t begun_ns, ui
     if (begun_ns == 0 || w->index >= j->workers) {
         return;
     }
-    uint64_t now_ns = nondet_now_ns();
+    struct journal_span span = {.begun_ns = begun_ns, .ended_ns = nondet_now_ns(), .step = step,
+                                .doing = (uint8_t)doing};
     struct journal_worker *to = &j->worker[w->index];
     if (doing >= DOING_WAIT) {
-        histogram_add(&to->wait, now_ns - begun_ns);
+        histogram_add(&to->wait, span.ended_ns - begun_ns);
+        add_span(to, to->wait_span, &to->wait_count, j->waits_max, span);
     }
     if (atomic_load_explicit(&j->spans, memory_order_relaxed) == SPANS_ALL) {
-        add_span(to, j->spans_max, (struct journal_span){.begun_ns = begun_ns, .ended_ns = now_ns,
-                                                         .step = step, .doing = (uint8_t)doing});
+        add_span(to, to->span, &to->count, j->spans_max, span);
     }
 }

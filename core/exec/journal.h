@@ -32,11 +32,13 @@ struct journal_span {
 struct journal_worker {
     struct journal_span *span; /* [spans_max], in order of end */
     uint32_t count;
-    uint64_t missed;
+    struct journal_span *wait_span; /* [waits_max], the waits alone, of all the time */
+    uint32_t wait_count;
+    uint64_t missed;          /* of both */
     struct histogram wait;    /* every wait inside a pass, nanoseconds */
 };
 
-/* Nothing; the lengths of waits; also every span. */
+/* Nothing; waits; also every span. */
 enum journal_spans { SPANS_NONE, SPANS_WAITS, SPANS_ALL };
 
 struct journal {
@@ -44,13 +46,15 @@ struct journal {
     uint32_t experts_max, expert_count;
     uint64_t experts_missed;
     struct journal_worker *worker;
-    uint32_t workers, spans_max;
+    uint32_t workers, spans_max, waits_max;
     _Atomic uint32_t spans;   /* enum journal_spans: which are written down; any time */
 };
 
 /* ERR_MEMORY. */
-int journal_open(struct journal *j, uint32_t experts_max, uint32_t workers, uint32_t spans_max);
+int journal_open(struct journal *j, uint32_t experts_max, uint32_t workers, uint32_t spans_max,
+                 uint32_t waits_max);
 void journal_close(struct journal *j);
-uint64_t journal_bytes(uint32_t experts_max, uint32_t workers, uint32_t spans_max);
+uint64_t journal_bytes(uint32_t experts_max, uint32_t workers, uint32_t spans_max,
+                       uint32_t waits_max);
 
 #endif

@@ -98,7 +98,13 @@ static void tick(struct engine *e)
     if (e->tick != NULL) {
         struct engine_progress p = {.planned_bytes = e->planned_bytes, .pass = e->passes_made,
                                     .passes = e->passes_expected,
-                                    .done_bytes = bytes_so_far(e)};
+                                    .done_bytes = bytes_so_far(e),
+                                    .in_flight_bytes = atomic_load(&e->in_flight_bytes),
+                                    .demands = atomic_load(&e->demands),
+                                    .hits = atomic_load(&e->hits)};
+        for (int i = 0; i < READ_CLASSES; i++) {
+            p.in_flight += atomic_load(&e->in_flight[i]);
+        }
         e->tick(e->tick_ctx, &p);
     }
 }

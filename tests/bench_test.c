@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* `k3ring bench` as a user meets it: the same tokens as any run, a report that agrees with itself,
+ * what it refuses, what it writes beside the report, and that it writes nowhere else. How fast
+ * anything is, is not asked here. */
+
+#include <check.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tests/support/command.h"
+#include "tests/support/suite.h"
+
+#define GOLDEN "--ids 3,141,59,26,53,58,97,93"
+#define QUICK "--ram 32M --limit-time 0"
+
+static struct tiny disk, memory;
+static char report_path[TINY_PATH_BYTES];
+
+static void setup_once(void)
+{
+    tiny_make(&disk, TINY_DISK);
+    tiny_make(&memory, TINY_MEMORY);
+    tiny_folder(&folder, TINY_MEMORY);
+    tiny_path(&folder, "report.json", report_path);
+}
+
+static void teardown_once(void)
+{
+    tiny_remove(&disk);
+    tiny_remove(&memory);
+    tiny_remove(&folder);
+}
+
+/* Where the test's own drive is none (a container's /tmp in memory, say), figures are refused:
+ * then too the report is whole. */
+static void expect_verdict(void)
+{
+    ck_assert_msg(process.status == 0 || process.status == 5, "%d: %s", process.status,
+                  process.err);
+}
+
+static cJSON *read_json(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    ck_assert_msg(file != NULL, "%s is not there: %s", path, process.err);
+    static char text[1 << 20];
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    cJSON *root = json_parse(text, size, "report", false);
+    ck_assert_msg(root != NULL, "%s", err_message());
+    return root;
+}
+
+static cJSON *bench_json(const struct tiny *model, const char *arguments)
+{
+    k3ring("bench %s --output-format json --output %s %s", model->dir, report_path, arguments);
+    expect_verdict();
+    return read_json(report_path);
+}
+
+static const cJSON *at(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    ck_assert_msg(item != NULL, "no member %s", name);
+    return item;
+}
+
+static double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = at(object, name);
+    ck_assert_msg(cJSON_IsNumber(item), "%s is no number", name);
+    return cJSON_GetNumberValue(item);
+}
+
+static const cJSON *job(const cJSON *root, const char *name)
+{
+    const cJSON *one;
+    cJSON_ArrayForEach(one, at(root, "jobs"))
+    {
+        if (strcmp(cJSON_GetStringValue(at(one, "jobname")), name) == 0) {
+            return one;
+        }
+    }
+    ck_abort_msg("no job %s", name);
+    return NULL;
+}
+
+START_TEST(its_tokens_are_those_of_every_run)
+{
+    static const char *const settings[] = {
+        "--ram 32M", "--ram 20M --io-depth 1", "--ram 32M --cache-policy lru --threads 1",
+        "--ram 32M --io pread --io-size 8K", "--ram 32M --pin 0 --expert-slots 0",
+    };
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, GOLDEN " --tokens 15 --limit-time 0 %s", settings[_i]);
+    cJSON *root = bench_json(&disk, arguments);
+    const cJSON *inference = at(root, "inference");
+    ck_assert_str_eq(cJSON_GetStringValue(at(inference, "logits_hash")), TINY_HASH);
+    ck_assert_uint_eq((unsigned)number(inference, "tokens"), 15);
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(figures_agree_with_each_other)
+{
+    cJSON *root = bench_json(&disk, "--ram 20M --pin 0 --expert-slots 0 --tokens 6 --limit-time 1");
+    const cJSON *run = at(job(root, "inference"), "read");
+    const cJSON *again = at(job(root, "replay"), "read");
+    const cJSON *io = at(job(root, "inference"), "x_io");
+    double wall = number(io, "busy_ns") + number(io, "idle_ns");
+    double rate = number(run, "io_bytes") / wall * 1e9;
+    ck_assert_double_eq_tol(number(run, "bw_bytes") / rate, 1, 1e-3);
+    /* Reads begun while measuring, against those ended meanwhile: apart by what was under way. */
+    ck_assert_double_le(fabs(number(run, "total_ios") - number(again, "total_ios")), 16);
+    ck_assert_uint_gt((unsigned)number(again, "total_ios"), 100);
+    double classes = 0;
+    const cJSON *one;
+    cJSON_ArrayForEach(one, at(io, "classes"))
+    {
+        classes += number(one, "io_bytes");
+    }
+    ck_assert_double_eq(classes, number(run, "io_bytes"));
+    const cJSON *tokens = at(root, "inference");
+    ck_assert_double_eq_tol(number(tokens, "bytes_per_token") * 6, number(run, "io_bytes"), 1);
+    ck_assert_double_eq(number(tokens, "experts_hit"), 0);
+    bool valid = cJSON_IsTrue(at(at(root, "verdict"), "valid"));
+    ck_assert_int_eq(process.status, valid ? 0 : 5);
+    if (valid) {
+        const cJSON *share = at(root, "device_limit");
+        ck_assert_double_eq_tol(number(share, "pct_run"),
+                                number(share, "pct_busy") * number(share, "pct_disk_busy") / 100,
+                                1e-6);
+    } else {
+        printf("note: no drive here (%s): shares of its limit not looked at\n", process.err);
+    }
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(memory_is_no_drive)
+{
+    cJSON *root = bench_json(&memory, QUICK " --tokens 2");
+    expect(5, "these are no figures of a drive");
+    ck_assert(cJSON_IsFalse(at(at(root, "verdict"), "valid")));
+    ck_assert_int_ge(cJSON_GetArraySize(at(at(root, "verdict"), "reasons")), 1);
+    ck_assert(cJSON_IsNull(at(at(root, "device_limit"), "run_bw_bytes")));
+    cJSON_Delete(root);
+    k3ring("bench %s " QUICK " --tokens 2", memory.dir);
+    expect(5, NULL);
+    ck_assert_ptr_nonnull(strstr(process.out, "refused"));
+    ck_assert_ptr_nonnull(strstr(process.out, "tok/s"));
+}
+END_TEST
+
+START_TEST(holes_are_no_data)
+{
+    struct tiny holed;
+    tiny_copy(&holed, &disk, TINY_DISK);
+    char path[TINY_PATH_BYTES];
+    tiny_path(&holed, tiny_shard(1), path);
+    struct stat st;
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(truncate(path, st.st_size), 0);
+    FILE *file = fopen(path, "r+e");
+    ck_assert_ptr_nonnull(file);
+    int rc = fallocate(fileno(file), 0x03 /* punch, keep size */, 1 << 20, 256 << 10);
+    fclose(file);
+    if (rc != 0) {
+        printf("note: this file system punches no holes: not looked at\n");
+    } else {
+        k3ring("bench %s " QUICK " --tokens 2", holed.dir);
+        expect(5, "hole");
+    }
+    tiny_remove(&holed);
+}
+END_TEST
+
+START_TEST(a_sweep_measures_every_combination_and_every_round)
+{
+    cJSON *root = bench_json(&disk, QUICK " --tokens 3 --io-depth 1,4 --cache-policy arc,lru "
+                                    "--repeat 2");
+    const cJSON *points = at(root, "points");
+    ck_assert_int_eq(cJSON_GetArraySize(points), 4);
+    const cJSON *one;
+    cJSON_ArrayForEach(one, points)
+    {
+        const cJSON *metric = cJSON_GetArrayItem(at(one, "metrics"), 0);
+        ck_assert_str_eq(cJSON_GetStringValue(at(metric, "name")), "tokens_per_second");
+        ck_assert_int_eq(cJSON_GetArraySize(at(metric, "samples")), 2);
+    }
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(a_ladder_gives_the_same_bits_on_every_rung)
+{
+    cJSON *root = bench_json(&disk, "--limit-time 0 --tokens 3 --ladder 24M,28M,40M");
+    const cJSON *one;
+    const char *first = NULL;
+    ck_assert_int_eq(cJSON_GetArraySize(at(root, "points")), 3);
+    cJSON_ArrayForEach(one, at(root, "points"))
+    {
+        const cJSON *round = cJSON_GetArrayItem(at(one, "rounds"), 0);
+        const char *hash = cJSON_GetStringValue(at(at(round, "inference"), "logits_hash"));
+        first = first == NULL ? hash : first;
+        ck_assert_str_eq(hash, first);
+    }
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(an_earlier_report_is_a_baseline)
+{
+    char path[TINY_PATH_BYTES];
+    tiny_path(&folder, "base.json", path);
+    const char *slow = "{\"k3ring\":{\"version\":\"0\",\"schema\":1},\"points\":[{\"settings\":{},"
+                       "\"metrics\":[{\"name\":\"tokens_per_second\",\"unit\":\"1/s\",\"better\":"
+                       "\"higher\",\"samples\":[1e-6]}]}]}";
+    tiny_put(&folder, "base.json", slow, strlen(slow));
+    k3ring("bench %s " QUICK " --tokens 2 --baseline %s --fail-below 10", disk.dir, path);
+    expect_verdict();
+    char fast[512];
+    snprintf(fast, sizeof fast, "%s", slow);
+    memcpy(strstr(fast, "1e-6"), "1e12", 4);
+    tiny_put(&folder, "base.json", fast, strlen(fast));
+    k3ring("bench %s " QUICK " --tokens 2 --baseline %s --fail-below 10", disk.dir, path);
+    if (process.status != 5) {
+        expect(1, "tokens per second fell by");
+    }
+    k3ring("bench %s " QUICK " --tokens 2 --baseline %s/none.json", disk.dir, folder.dir);
+    expect(1, "none.json");
+}
+END_TEST
+
+START_TEST(lines_of_status_are_json)
+{
+    k3ring("bench %s --ram 32M --limit-time 5 --tokens 2 --status-interval 1 --quiet", disk.dir);
+    expect_verdict();
+    int lines = 0;
+    for (char *line = strtok(process.err, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (line[0] != '{') {
+            ck_assert_ptr_nonnull(strstr(line, "k3ring: "));
+            continue;
+        }
+        cJSON *root = json_parse(line, strlen(line), "line", false);
+        ck_assert_ptr_nonnull(root);
+        ck_assert_double_ge(number(root, "bw_bytes"), 0);
+        cJSON_Delete(root);
+        lines++;
+    }
+    ck_assert_int_ge(lines, 1);
+}
+END_TEST
+
+START_TEST(pictures_and_a_page_stand_beside_the_report)
+{
+    static const char *const files[] = {"bandwidth.dat", "bandwidth.gp", "latency.dat",
+                                        "percentiles.dat", "timeline.dat", "sweep.dat"};
+    char path[TINY_PATH_BYTES];
+    k3ring("bench %s " QUICK " --tokens 3 --io-depth 1,2 --repeat 1 --plot %s/plot --html "
+           "%s/page.html", disk.dir, folder.dir, folder.dir);
+    expect_verdict();
+    for (size_t i = 0; i < countof(files); i++) {
+        snprintf(path, sizeof path, "%s/plot/%s", folder.dir, files[i]);
+        ck_assert_msg(access(path, R_OK) == 0, "%s is not there", path);
+    }
+    snprintf(path, sizeof path, "%s/plot/timeline.json", folder.dir);
+    cJSON *events = read_json(path);
+    ck_assert_int_gt(cJSON_GetArraySize(at(events, "traceEvents")), 50);
+    cJSON_Delete(events);
+    size_t size;
+    char *page = (char *)tiny_read(&folder, "page.html", &size);
+    ck_assert_ptr_nonnull(strstr(page, "</html>"));
+    free(page);
+}
+END_TEST
+
+/* ---- nothing is written ---- */
+
+/* Adds whatever happened in the watched folder; a file that was open for writing says so when it is
+ * closed, changed or not. */
+static uint32_t writes_seen(int fd)
+{
+    char buffer[8192] __attribute__((aligned(8)));
+    uint32_t seen = 0;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    while (poll(&ready, 1, 0) > 0) {
+        ssize_t size = read(fd, buffer, sizeof buffer);
+        for (ssize_t i = 0; i < size;) {
+            const struct inotify_event *event = (const void *)(buffer + i);
+            seen++;
+            i += (ssize_t)(sizeof *event + event->len);
+        }
+    }
+    return seen;
+}
+
+START_TEST(nothing_but_reports_is_written)
+{
+    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    const uint32_t writes = IN_MODIFY | IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVE |
+                            IN_ATTRIB;
+    ck_assert_int_ge(inotify_add_watch(fd, disk.dir, writes), 0);
+    k3ring("bench %s --ram 32M --limit-time 1 --tokens 3 --io-depth 1,4 --repeat 1", disk.dir);
+    expect_verdict();
+    ck_assert_uint_eq(writes_seen(fd), 0);
+    tiny_put(&disk, "probe", "x", 1); /* and the watch does see a write */
+    ck_assert_uint_gt(writes_seen(fd), 0);
+    char path[TINY_PATH_BYTES];
+    tiny_path(&disk, "probe", path);
+    unlink(path);
+    close(fd);
+}
+END_TEST
+
+/* ---- for fio ---- */
+
+struct reads {
+    uint32_t count;
+    double bytes;
+};
+
+/* Every read of a log lies within its file, in whole pages. */
+static struct reads check_log(const char *path)
+{
+    struct reads reads = {0, 0};
+    char line[1024];
+    FILE *file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+    ck_assert_str_eq(line, "fio version 3 iolog\n");
+    unsigned long long last = 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned long long stamp;
+        unsigned long long offset;
+        unsigned long long size;
+        char name[512];
+        if (sscanf(line, "%llu %511s read %llu %llu", &stamp, name, &offset, &size) != 4) {
+            continue;
+        }
+        struct stat st;
+        ck_assert_int_eq(stat(name, &st), 0);
+        ck_assert(offset % 4096 == 0 && size % 4096 == 0 && size > 0);
+        ck_assert_uint_le(offset + size, (unsigned long long)st.st_size);
+        ck_assert_uint_ge(stamp, max_u64(1, last));
+        last = stamp;
+        reads.count++;
+        reads.bytes += (double)size;
+    }
+    fclose(file);
+    return reads;
+}
+
+static bool fio_here(void)
+{
+    return system("fio --version >/dev/null 2>&1") == 0; /* NOLINT(cert-env33-c) */
+}
+
+static void run_fio(const char *job_file, const struct reads *reads, uint32_t padding)
+{
+    char command[2 * TINY_PATH_BYTES];
+    char out[TINY_PATH_BYTES];
+    tiny_path(&folder, "fio.json", out);
+    snprintf(command, sizeof command, "fio --readonly --output-format=json --output=%s %s "
+             ">/dev/null 2>&1", out, job_file);
+    ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
+    cJSON *root = read_json(out);
+    const cJSON *first = cJSON_GetArrayItem(at(root, "jobs"), 0);
+    ck_assert_double_eq(number(first, "error"), 0);
+    /* All reads, and of the padding those that fio counts. */
+    const cJSON *read = at(first, "read");
+    double counted = number(at(read, "clat_ns"), "N");
+    ck_assert_double_ge(counted, reads->count - padding + 1.0);
+    ck_assert_double_le(counted, reads->count);
+    ck_assert_double_eq(number(read, "io_bytes"),
+                        reads->bytes - (reads->count - counted) * 4096);
+    cJSON_Delete(root);
+}
+
+START_TEST(fio_plays_back_what_was_read)
+{
+    static const char *const names[] = {"", " with, blank: x"};
+    char path[2 * TINY_PATH_BYTES];
+    struct tiny model;
+    tiny_copy(&model, &disk, TINY_DISK);
+    char moved[sizeof model.dir + 32];
+    snprintf(moved, sizeof moved, "%s%s", model.dir, names[_i]);
+    if (_i == 1) { /* arguments are cut at blanks: by a link, whose files are elsewhere */
+        ck_assert_int_eq(rename(model.dir, moved), 0);
+        ck_assert_int_eq(symlink(moved, model.dir), 0);
+    }
+    k3ring("bench %s --ram 20M --pin 0 --limit-time 1 --tokens 3 --io-depth 4 --export-fio %s/fio",
+           model.dir, folder.dir);
+    expect_verdict();
+    snprintf(path, sizeof path, "%s/fio.iolog", folder.dir);
+    struct reads reads = check_log(path);
+    ck_assert_uint_gt(reads.count, 50);
+    if (fio_here()) {
+        snprintf(path, sizeof path, "%s/fio.replay.fio", folder.dir);
+        run_fio(path, &reads, 4);
+        snprintf(path, sizeof path, "%s/fio.replay-timed.fio", folder.dir);
+        run_fio(path, &reads, 4);
+        snprintf(path, sizeof path, "%s/fio.limit.fio --runtime=1 --ramp_time=0", folder.dir);
+        char command[2 * TINY_PATH_BYTES + 64];
+        snprintf(command, sizeof command, "fio --readonly %s >/dev/null 2>&1", path);
+        ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
+    } else {
+        printf("note: fio is not installed: its side not looked at\n");
+    }
+    if (_i == 1) {
+        unlink(model.dir);
+        ck_assert_int_eq(rename(moved, model.dir), 0);
+    }
+    tiny_remove(&model);
+}
+END_TEST
+
+/* ---- ends and refusals ---- */
+
+START_TEST(a_signal_ends_it_at_once_and_by_its_number)
+{
+    process_start(&process, folder.dir, process_binary(), "bench %s --ram 32M --limit-time 60",
+                  disk.dir);
+    usleep(300000);
+    kill(process.pid, SIGINT);
+    process_wait(&process);
+    ck_assert_int_eq(process.status, 130);
+}
+END_TEST
+
+START_TEST(what_cannot_be_meant_is_refused_in_one_line)
+{
+    static const struct {
+        int status;
+        const char *arguments, *part;
+    } cases[] = {
+        {2, "", "give a MODEL"},
+        {2, "MODEL --synth x", "not both"},
+        {2, "MODEL --io-depth 0", "--io-depth"},
+        {2, "MODEL --io-depth 4,4", "twice"},
+        {2, "MODEL --io-depth 4,", "empty"},
+        {2, "MODEL --io-depth 1025", "--io-depth"},
+        {2, "MODEL --io-depth auto,4", "--io-depth"},
+        {2, "MODEL --io-size 5000", "4096"},
+        {2, "MODEL --cache-policy best", "no cache policy"},
+        {2, "MODEL --ladder 1G --ram 2G", "--ladder and --ram"},
+        {2, "MODEL --ram 1X", "--ram"},
+        {2, "MODEL --io-depth 1,2,3,4,5,6,7,8,9 --io-size 4K,8K,16K,32K,64K,128K,256K,512K",
+         "combinations"},
+        {2, "MODEL --ids 1,512", "not of this model"},
+        {2, "MODEL --output-format xml", "--output-format"},
+        {2, "--synth DIR --size 1G", "at least"},
+        {3, "/nonexistent-model", "nonexistent-model"},
+        {4, "MODEL --ram 4M", "RAM"},
+        {1, "MODEL --ram 32M --tokens 1 --limit-time 0 --output /nonexistent/x", "/nonexistent/x"},
+    };
+    char arguments[512] = "";
+    const char *rest = cases[_i].arguments;
+    if (strncmp(rest, "MODEL", 5) == 0) {
+        snprintf(arguments, sizeof arguments, "%s%s", disk.dir, rest + 5);
+    } else if (strncmp(rest, "--synth DIR", 11) == 0) {
+        snprintf(arguments, sizeof arguments, "--synth %s/synth%s", folder.dir, rest + 11);
+    } else {
+        snprintf(arguments, sizeof arguments, "%s", rest);
+    }
+    k3ring("bench %s", arguments);
+    expect_refusal(cases[_i].status, cases[_i].part);
+}
+END_TEST
+#define CASES 18
+
+int main(void)
+{
+    Suite *suite = suite_create("bench");
+    TCase *tcase = tcase_create("bench");
+    tcase_add_unchecked_fixture(tcase, setup_once, teardown_once);
+    tcase_set_timeout(tcase, 240);
+    tcase_add_loop_test(tcase, its_tokens_are_those_of_every_run, 0, 5);
+    tcase_add_test(tcase, figures_agree_with_each_other);
+    tcase_add_test(tcase, memory_is_no_drive);
+    tcase_add_test(tcase, holes_are_no_data);
+    tcase_add_test(tcase, a_sweep_measures_every_combination_and_every_round);
+    tcase_add_test(tcase, a_ladder_gives_the_same_bits_on_every_rung);
+    tcase_add_test(tcase, an_earlier_report_is_a_baseline);
+    tcase_add_test(tcase, lines_of_status_are_json);
+    tcase_add_test(tcase, pictures_and_a_page_stand_beside_the_report);
+    tcase_add_test(tcase, nothing_but_reports_is_written);
+    tcase_add_loop_test(tcase, fio_plays_back_what_was_read, 0, 2);
+    tcase_add_test(tcase, a_signal_ends_it_at_once_and_by_its_number);
+    tcase_add_loop_test(tcase, what_cannot_be_meant_is_refused_in_one_line, 0, CASES);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
