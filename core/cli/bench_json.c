@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/cli/bench_full.h"
 #include "core/cli/bench_json_priv.h"
 #include "core/cli/commands.h"
 #include "core/cli/report.h"
@@ -157,6 +158,22 @@ static void add_shown(cJSON *root, const struct bench_result *result, bool plus)
     bench_json_round(root, result, point, round, plus);
 }
 
+/* Of a part of the model: what the whole one would do here. */
+static void add_full(cJSON *root, const struct bench_result *result)
+{
+    struct bench_full full;
+    if (!bench_full(result, &full)) {
+        cJSON_AddNullToObject(root, "full_model");
+        return;
+    }
+    cJSON *to = cJSON_AddObjectToObject(root, "full_model");
+    cJSON_AddNumberToObject(to, "model_share", full.model_share);
+    cJSON_AddNumberToObject(to, "token_share", full.token_share);
+    cJSON_AddNumberToObject(to, "bw_bytes", full.rate);
+    cJSON_AddNumberToObject(to, "s_per_token_streamed", full.streamed_s);
+    cJSON_AddNumberToObject(to, "s_per_token_experts", full.experts_s);
+}
+
 cJSON *bench_json(const struct bench_result *result, bool plus)
 {
     cJSON *root = cJSON_CreateObject();
@@ -169,6 +186,7 @@ cJSON *bench_json(const struct bench_result *result, bool plus)
     add_shown(root, result, plus);
     bench_json_points(root, result, plus);
     add_model(root, result);
+    add_full(root, result);
     tuning_json(&result->tuning, root);
     if (plus) {
         bench_json_log(root, result);

@@ -2,6 +2,7 @@
 /* The report for people, after fio's. */
 #include <math.h>
 
+#include "core/cli/bench_full.h"
 #include "core/cli/bench_print_priv.h"
 #include "core/cli/commands.h"
 #include "core/cli/report.h"
@@ -248,6 +249,29 @@ static void put_rounds(const struct bench_page *page)
             (uint32_t)(page->round - p->round) + 1);
 }
 
+/* Of a part of the model: what the whole one would do here. */
+static void put_full(const struct bench_page *page)
+{
+    struct bench_full full;
+    if (bench_full(page->result, &full)) {
+        fprintf(page->out, "full    this is %.1f%% of Kimi K3, and its token %.1f%% of the reads. "
+                "At %.2f GB/s the full model takes %.1f s per token with nothing in memory (137.0 "
+                "GB), %.1f s with all but experts in memory (25.8 GB)\n",
+                100 * full.model_share, 100 * full.token_share, full.rate / 1e9, full.streamed_s,
+                full.experts_s);
+    }
+}
+
+/* The same tokens everywhere is what makes points comparable. */
+static void put_bits(const struct bench_page *page)
+{
+    char text[65];
+    generate_hash_text(page->round->inference.hash, text);
+    fprintf(page->out, "bits    logits %s%s\n", text,
+            page->result->request->point_count > 1 && page->result->verdict.valid
+                ? ", the same at every point" : "");
+}
+
 static void put_page(const struct bench_page *page)
 {
     put_settings(page);
@@ -261,6 +285,8 @@ static void put_page(const struct bench_page *page)
     put_stalls(page);
     put_missing(page);
     bench_page_words(page);
+    put_full(page);
+    put_bits(page);
     fprintf(page->out, "repeat  ");
     bench_put(page->out, page->result->request->command);
     fprintf(page->out, "\n");

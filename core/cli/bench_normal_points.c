@@ -61,7 +61,7 @@ static void put_choice(const struct bench_page *page)
                 100 * c.chance, 100 * c.threshold);
     } else if (page->result->request->rounds < 2) {
         fprintf(page->out, "best    no difference can be told: one round says nothing about noise; "
-                "repeat with --rounds 3 or more\n");
+                "give --repeat 3 or more\n");
     } else {
         fprintf(page->out, "best    no difference: point %u has the highest median, but chance "
                 "alone sets it so far apart from point %u with %.2g%% (below %.2g%% counts)\n",
