@@ -304,7 +304,7 @@ int main(int argc, char **argv)
 {
     const char *dir = NULL;
     const char *json = NULL;
-    struct settings s = {.rounds = 5, .steps = 4, .gen = 33, .widths = WIDTHS};
+    struct settings s = {.rounds = 3, .steps = 4, .gen = 9, .widths = WIDTHS};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             s = (struct settings){.rounds = 1, .steps = 2, .gen = 5, .widths = 4};

@@ -210,6 +210,10 @@ static void uring_close(struct io *io)
     if (uring == NULL) {
         return;
     }
+    /* Pinned memory is back when this returns; what the exit of a ring frees comes later. */
+    if (uring->open && uring->table_count > 0 && uring->buffers_error == 0) {
+        io_uring_unregister_buffers(&uring->ring);
+    }
     if (uring->open) {
         io_uring_queue_exit(&uring->ring); /* takes the armed poll with it */
     }
