@@ -28,7 +28,7 @@ static bool there(const char *program)
 {
     bool found = access(program, X_OK) == 0;
     if (!found) {
-        printf("not compared: there is no %s here\n", program);
+        printf("skip: there is no %s here to compare with\n", program);
     }
     return found;
 }
@@ -134,7 +134,7 @@ START_TEST(fio_s_json_has_nothing_that_ours_lacks)
     if (drive != NULL) {
         expect_cover(drive, first(ours, "disk_util"), "disk_util", 9);
     } else {
-        printf("disk_util not compared: fio saw no drive below %s\n", folder.dir);
+        printf("skip: disk_util is not compared: fio saw no drive below %s\n", folder.dir);
     }
     cJSON_Delete(theirs);
     cJSON_Delete(ours);
@@ -254,7 +254,7 @@ START_TEST(a_drive_takes_as_many_fields_as_with_fio)
     char *null = fio("null", "--ioengine=null --minimal --terse-version=3");
     uint32_t more = fields(theirs) - fields(null);
     if (more == 0) {
-        printf("drives not compared: fio saw none below %s\n", folder.dir);
+        printf("skip: drives are not compared: fio saw none below %s\n", folder.dir);
     }
     ck_assert_uint_eq(more % 9, 0);
     free(theirs);

@@ -173,6 +173,16 @@ static void add_facts(cJSON *one, const struct bench_facts *f)
     }
 }
 
+/* Of the first round: all make the same tokens. */
+static void add_hash(cJSON *one, const struct bench_point_result *p)
+{
+    char hash[65];
+    if (p->rounds > 0) {
+        generate_hash_text(p->round[0].inference.hash, hash);
+        cJSON_AddStringToObject(one, "logits_hash", hash);
+    }
+}
+
 /* Figures nobody measured are left out; a round without one is left out of its samples. */
 static void add_metric(cJSON *metrics, const struct bench_metric *metric,
                        const struct samples *samples)
@@ -231,6 +241,7 @@ void bench_json_points(cJSON *root, const struct bench_result *result, bool plus
     for (uint32_t i = 0; i < result->request->point_count; i++) {
         cJSON *one = cJSON_CreateObject();
         add_settings(one, &result->point[i].point);
+        add_hash(one, &result->point[i]);
         add_metrics(one, result, i);
         add_facts(one, &result->point[i].facts);
         add_rounds(one, result, i, plus);

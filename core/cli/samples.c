@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "core/cli/statistics.h"
+
 /* Places of a value in order, equal ones by index. */
 static uint32_t rank_of(const struct samples *s, uint32_t index)
 {
@@ -45,41 +47,14 @@ double samples_most(const struct samples *s)
     return s->count > 0 ? s->value[at_rank(s, s->count - 1)] : NAN;
 }
 
-double samples_mean(const struct samples *s)
+/* Of logarithms, where there are any, so that differences are ratios: as `compare` has it. */
+static struct moments moments_of(const struct samples *s, bool ratios)
 {
-    double sum = 0;
+    struct moments m = {0};
     for (uint32_t i = 0; i < s->count; i++) {
-        sum += s->value[i];
+        moments_add(&m, ratios ? log(s->value[i]) : s->value[i]);
     }
-    return s->count > 0 ? sum / s->count : NAN;
-}
-
-/* Squared uncertainty of the mean. */
-static double mean_variance(const struct samples *s)
-{
-    double mean = samples_mean(s);
-    double squares = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
-        squares += (s->value[i] - mean) * (s->value[i] - mean);
-    }
-    return squares / (s->count - 1) / s->count;
-}
-
-/* Student's t of whole degrees of freedom >= 1: the share of its distribution beyond +-t, as the
- * finite series of Abramowitz and Stegun 26.7.3 and 26.7.4. */
-static double beyond(double t, uint32_t freedom)
-{
-    double angle = atan(t / sqrt(freedom));
-    double cosine = cos(angle);
-    bool odd = freedom % 2 == 1;
-    double term = odd ? cosine : 1;
-    double sum = odd && freedom == 1 ? 0 : term;
-    for (uint32_t k = odd ? 3 : 2; k + 1 < freedom; k += 2) {
-        term *= cosine * cosine * (k - 1) / k;
-        sum += term;
-    }
-    double within = odd ? 2 / M_PI * (angle + sin(angle) * sum) : sin(angle) * sum;
-    return fmax(0, 1 - within);
+    return m;
 }
 
 double samples_chance(const struct samples *a, const struct samples *b)
@@ -87,12 +62,6 @@ double samples_chance(const struct samples *a, const struct samples *b)
     if (a->count < 2 || b->count < 2) {
         return 1;
     }
-    double va = mean_variance(a);
-    double vb = mean_variance(b);
-    double apart = fabs(samples_mean(a) - samples_mean(b));
-    if (va + vb == 0) {
-        return apart > 0 ? 0 : 1;
-    }
-    double freedom = (va + vb) * (va + vb) / (va * va / (a->count - 1) + vb * vb / (b->count - 1));
-    return beyond(apart / sqrt(va + vb), (uint32_t)fmin(1000, floor(freedom + 1e-9)));
+    bool ratios = samples_least(a) > 0 && samples_least(b) > 0;
+    return statistics_chance(moments_of(a, ratios), moments_of(b, ratios));
 }

@@ -99,7 +99,8 @@ static struct interval around(double middle, double error, double level, double 
     return (struct interval){.middle = middle, .low = middle - half, .high = middle + half};
 }
 
-struct interval statistics_welch(struct moments a, struct moments b, double level)
+/* The standard error of the difference of two means, and its degrees of freedom. */
+static double welch_error(struct moments a, struct moments b, double *freedom)
 {
     assert(a.count > 1 && b.count > 1);
     double part_a = moments_variance(&a) / a.count;
@@ -107,9 +108,26 @@ struct interval statistics_welch(struct moments a, struct moments b, double leve
     double whole = part_a + part_b;
     double share_a = whole > 0 ? part_a / whole : 0; /* as shares: squares cannot overflow */
     double share_b = whole > 0 ? part_b / whole : 0;
-    double freedom =
-        1 / (share_a * share_a / (a.count - 1.0) + share_b * share_b / (b.count - 1.0));
-    return around(b.mean - a.mean, sqrt(whole), level, freedom);
+    *freedom = 1 / (share_a * share_a / (a.count - 1.0) + share_b * share_b / (b.count - 1.0));
+    return sqrt(whole);
+}
+
+struct interval statistics_welch(struct moments a, struct moments b, double level)
+{
+    double freedom;
+    double error = welch_error(a, b, &freedom);
+    return around(b.mean - a.mean, error, level, freedom);
+}
+
+double statistics_chance(struct moments a, struct moments b)
+{
+    double freedom;
+    double error = welch_error(a, b, &freedom);
+    double apart = fabs(b.mean - a.mean);
+    if (error > 0 && apart > 0) {
+        return outside(apart / error, freedom);
+    }
+    return apart > 0 ? 0 : 1;
 }
 
 struct interval statistics_student(struct moments a, double level)

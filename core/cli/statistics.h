@@ -34,6 +34,10 @@ struct interval {
 /* b - a with its interval at level by Welch's method: variances may differ. Both counts > 1. */
 struct interval statistics_welch(struct moments a, struct moments b, double level);
 
+/* How likely chance alone sets the means as far apart as they are, or further: the level at which
+ * statistics_welch() just holds no difference is 1 - this. Both counts > 1. */
+double statistics_chance(struct moments a, struct moments b);
+
 /* A mean with its interval by Student's t. count > 1. */
 struct interval statistics_student(struct moments a, double level);
 

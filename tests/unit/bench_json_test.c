@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/cli/bench_metrics.h"
+#include "core/cli/compare.h"
 #include "tests/support/bench_sample.h"
 #include "tests/support/suite.h"
 
@@ -128,6 +129,7 @@ START_TEST(points_have_a_sample_of_every_round)
     }
     ck_assert(number(metrics, "0.samples.0") == 10 && number(metrics, "0.samples.2") == 20);
     ck_assert(number(root, "points.1.settings.io_depth") == 2);
+    ck_assert_int_eq(strncmp(text(root, "points.1.logits_hash"), "abab", 4), 0);
     ck_assert(number(root, "shown.point") == 1 && number(root, "shown.round") == 2);
     ck_assert(cJSON_IsFalse(member(root, "best_point.differs")));
     cJSON_Delete(root);
@@ -202,6 +204,43 @@ START_TEST(a_run_without_reads_or_rounds_is_a_document)
 }
 END_TEST
 
+static struct measured taken(const struct bench_sample *sample)
+{
+    struct measured m;
+    cJSON *root = document(sample, false);
+    ck_assert_int_eq(measured_take(&m, "b.json", root), 0);
+    cJSON_Delete(root);
+    return m;
+}
+
+START_TEST(compare_reads_it)
+{
+    struct bench_sample *slow = bench_sample_new(2, 3);
+    struct bench_sample *fast = bench_sample_new(2, 3);
+    struct compare_worst worst;
+    for (uint32_t i = 0; i < 3; i++) {
+        bench_sample_token_ms(bench_sample_round(fast, 0, i), 50);
+        bench_sample_token_ms(bench_sample_round(fast, 1, i), 80);
+    }
+    bench_sample_reason(fast, true, "read from memory");
+    struct measured a = taken(slow);
+    struct measured b = taken(fast);
+    ck_assert(a.verdict == MEASURED_VALID && b.verdict == MEASURED_INVALID);
+    ck_assert_str_eq(b.reason[0], "read from memory");
+    ck_assert_uint_eq(a.point_count, 2);
+    ck_assert_uint_eq(a.point[1].metric_count, BENCH_METRICS);
+    ck_assert_str_eq(measured_value(&a.point[1].settings, "io_depth"), "2");
+    ck_assert_uint_eq(strlen(a.point[0].logits_hash), 64);
+    ck_assert_int_eq(compare_worst(&a, &b, "tokens_per_second", &worst), 0);
+    ck_assert(worst.points == 2 && worst.base_point == 1);
+    ck_assert(worst.change.verdict == COMPARE_BETTER && worst.change.percent > 24.9);
+    measured_fini(&a);
+    measured_fini(&b);
+    bench_sample_free(slow);
+    bench_sample_free(fast);
+}
+END_TEST
+
 START_TEST(json_plus_has_bins_and_every_read)
 {
     struct bench_sample *sample = bench_sample_new(1, 1);
@@ -243,6 +282,7 @@ int main(void)
     tcase_add_test(test, refused_figures_are_no_numbers);
     tcase_add_test(test, missing_jobs_are_listed_with_reasons);
     tcase_add_test(test, a_run_without_reads_or_rounds_is_a_document);
+    tcase_add_test(test, compare_reads_it);
     tcase_add_test(test, json_plus_has_bins_and_every_read);
     suite_add_tcase(suite, test);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
