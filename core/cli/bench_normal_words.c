@@ -51,13 +51,29 @@ static void put_idle(const struct bench_page *page)
             "that time.\n", 100 * (1 - s->disk_busy));
 }
 
+/* What helps against that depends on what made reads small. */
+static void put_small(const struct bench_page *page)
+{
+    const struct io_figures *f = &page->round->job[JOB_INFERENCE].all;
+    uint64_t mean_bytes = f->bytes / f->requests;
+    char text[FIO_AMOUNT_BYTES];
+    if (mean_bytes < page->point->facts.io_size_bytes / 4) {
+        fprintf(page->out, "They are %s on average because so small are the parts of the model: "
+                "only more of them in flight help, a larger --io-depth.\n",
+                fio_size(text, mean_bytes));
+    } else {
+        fprintf(page->out, "A larger --io-size or --io-depth, or files in one piece (`k3ring "
+                "pack`), may help.\n");
+    }
+}
+
 static void put_pattern(const struct bench_page *page)
 {
     const struct bench_shares *s = &page->shares;
     if (s->of_replay > 0 && s->of_replay < BENCH_SHORT) {
         fprintf(page->out, "        The same reads without any computing reach %.0f%% of the "
-                "drive's limit: their sizes and places cost. A larger --io-size or --io-depth, or "
-                "files in one piece (`k3ring pack`), may help.\n", 100 * s->of_replay);
+                "drive's limit: their sizes and places cost. ", 100 * s->of_replay);
+        put_small(page);
     }
     if (s->replay > 0 && s->busy < BENCH_SHORT * s->replay) {
         fprintf(page->out, "        While it was busy the drive gave %.0f%% of what it gives for "

@@ -58,7 +58,7 @@ START_TEST(a_report_has_every_part)
         "compute 25.00 msec per token, measured with all weights in memory",
         "trunk 20.00, experts 40.00, compute 10.00\n",
         "VERDICT the drive bounds this run: a token needs 50.0 ms of reading and only 25.0 ms",
-        "nothing to do for 50% of the time", "reach 80% of the drive's limit",
+        "nothing to do for 50% of the time", "may help.\n",
         "asked for again 67% were still in memory",
         "Now 10 tok/s. If reading and computing hid each other perfectly: 20 tok/s; a drive twice "
         "as fast and nothing else: 14.29 tok/s.",
@@ -71,6 +71,15 @@ START_TEST(a_processor_that_is_too_slow_is_named)
     struct bench_sample *sample = bench_sample_new(1, 1);
     bench_sample_round(sample, 0, 0)->compute_s = 0.09;
     expect_parts(sample, PARTS("VERDICT computing bounds this run: a token needs 90.0 ms of it"));
+}
+END_TEST
+
+START_TEST(small_parts_of_a_model_are_not_blamed_on_io_size)
+{
+    struct bench_sample *sample = bench_sample_new(1, 1);
+    sample->result.point[0].facts.io_size_bytes = 64 * MIB;
+    expect_parts(sample, PARTS("80% of the drive's limit: their sizes and places cost. They are "
+                               "3.81MiB on average"));
 }
 END_TEST
 
@@ -240,6 +249,7 @@ int main(void)
     TCase *test = tcase_create("print");
     tcase_add_test(test, a_report_has_every_part);
     tcase_add_test(test, a_processor_that_is_too_slow_is_named);
+    tcase_add_test(test, small_parts_of_a_model_are_not_blamed_on_io_size);
     tcase_add_test(test, an_invalid_run_has_reasons_instead_of_rates);
     tcase_add_test(test, missing_jobs_say_why);
     tcase_add_test(test, a_run_that_reads_nothing_is_one_of_computing);
