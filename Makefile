@@ -14,7 +14,7 @@ CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -ffp-contract=off -fno-ma
             -pthread -fPIE -fstack-protector-strong
 CPPFLAGS += -I.
 LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now
-LIBS     := -luring -lcjson -lnettle -lxxhash -lm
+LIBS     := -luring -lcjson -lnettle -lxxhash -lpcre2-8 -lm
 # Sanitizers bring their own allocator and their own flags.
 ifeq ($(SANITIZE),)
 LIBS     += -ljemalloc

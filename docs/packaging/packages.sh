@@ -2,11 +2,15 @@
 # Installs what k3ring needs on Debian 12, Ubuntu 24.04 or later.
 #   packages.sh          to build and run
 #   packages.sh test     also what the tests and CI use
+#   packages.sh oracle   also what make test-oracle uses, unless node and npm are there already
 set -eu
-build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev"
+build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev libpcre2-dev"
 tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio"
 wanted=$build
-[ "${1:-}" = test ] && wanted="$build $tests"
+case ${1:-} in
+test) wanted="$build $tests" ;;
+oracle) command -v npm > /dev/null && command -v node > /dev/null || wanted="$build nodejs npm" ;;
+esac
 missing=
 for package in $wanted; do
     dpkg-query -W -f='${Status}' "$package" 2> /dev/null | grep -q 'ok installed' ||
