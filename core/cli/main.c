@@ -29,6 +29,7 @@ static const struct subcommand subcommands[] = {
     {"replay", cmd_replay, "replay recorded routing through the cache policies"},
     {"compare", cmd_compare, "what changed between measurements, and whether it is real"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
+    {"tokenize", cmd_tokenize, "turn text into token ids, or ids into text"},
 };
 
 static void print_usage(FILE *out)

@@ -45,6 +45,18 @@ static void catch_output(const char *folder, const char *name, int fd)
     close(file);
 }
 
+/* A file called "in" in the folder is what the program reads. */
+static void feed_input(const char *folder)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/in", folder);
+    int file = open(path, O_RDONLY);
+    if (file >= 0) {
+        need(dup2(file, STDIN_FILENO) == STDIN_FILENO, path);
+        close(file);
+    }
+}
+
 /* In the child. */
 static void become(const struct process *p, const char *program, char *line)
 {
@@ -58,6 +70,7 @@ static void become(const struct process *p, const char *program, char *line)
         need(count <= ARGUMENTS_MAX, "too many arguments");
         argument[count++] = word;
     }
+    feed_input(p->folder);
     catch_output(p->folder, "out", STDOUT_FILENO);
     catch_output(p->folder, "err", STDERR_FILENO);
     alarm(PATIENCE_SECONDS);

@@ -23,7 +23,8 @@ struct process {
 /* "$BUILD/k3ring" when this is "$BUILD/tests/x_test"; NULL when it is not there. */
 const char *process_binary(void);
 
-/* Starts program with arguments cut at spaces (none may hold one), outputs into folder. */
+/* Starts program with arguments cut at spaces (none may hold one), outputs into folder. Its input
+ * is the file "in" of the folder, if there is one. */
 void process_start(struct process *p, const char *folder, const char *program,
                    const char *arguments, ...) __attribute__((format(printf, 4, 5)));
 /* Waits, at most a few minutes, and reads what was said. */
