@@ -1,5 +1,5 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
-#   make test | asan | tsan | bench | tidy | install DESTDIR= PREFIX= | clean
+#   make test | test-oracle | asan | tsan | bench | tidy | install DESTDIR= PREFIX= | clean
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -83,6 +83,9 @@ tests: $(UNIT) $(TESTS) $(BUILD)/k3ring
 test: tests
 	$(Q)BUILD=$(BUILD) CC="$(CC)" sh tests/run.sh $(UNIT) $(TESTS)
 
+test-oracle: $(BUILD)/k3ring
+	$(Q)BUILD=$(BUILD) sh tests/oracle/run.sh
+
 asan:
 	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/asan SANITIZE=address,undefined OPTIMIZE="-O1 -g"
 
@@ -107,5 +110,5 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-.PHONY: all tests test asan tsan tidy bench install uninstall clean
+.PHONY: all tests test test-oracle asan tsan tidy bench install uninstall clean
 .SECONDARY:
