@@ -33,6 +33,7 @@ TEST_SRC := $(wildcard tests/*_test.c)
 HELP_SRC := $(wildcard tests/support/*.c)
 BENCH_SRC := $(wildcard bench/*_bench.c)
 BENCH_HELP := tests/support/kernels_compare.c tests/support/trace_model.c \
+              tests/support/vocabulary.c \
               $(filter-out %_bench.c,$(wildcard bench/*.c))
 
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

@@ -15,6 +15,8 @@ echo "== cache policies"
 "$bench/policy_bench" $quick --json "$bench/policy.json"
 echo "== tasks"
 "$bench/task_bench" $quick --json "$bench/task.json"
+echo "== tokenizer"
+"$bench/tokenizer_bench" $quick --json "$bench/tokenizer.json"
 echo "== drive"
 "$bench/io_bench" $quick --json "$bench/io.json" \
     "$model"/model-00002-of-*.safetensors "$model"/model-00003-of-*.safetensors
