@@ -180,9 +180,11 @@ static int open_with(const char *config)
 
 START_TEST(a_tokenizer_config_may_name_what_is_reserved)
 {
-    ck_assert_msg(open_with("{\"added_tokens_decoder\": {\"266\": {\"content\": \"[BOS]\", "
-                            "\"special\": true}, \"267\": {\"content\": \"[EOS]\"}, \"276\": {\"content\": \"<|mine|>\"}}}")
-                      == 0, "%s", err_message());
+    int rc = open_with("{\"added_tokens_decoder\": {"
+                       "\"266\": {\"content\": \"[BOS]\", \"special\": true}, "
+                       "\"267\": {\"content\": \"[EOS]\"}, "
+                       "\"276\": {\"content\": \"<|mine|>\"}}}");
+    ck_assert_msg(rc == 0, "%s", err_message());
 }
 END_TEST
 
