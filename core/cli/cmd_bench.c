@@ -14,6 +14,7 @@
 #include "core/cli/commands.h"
 #include "core/cli/compare.h"
 #include "core/cli/output.h"
+#include "core/cli/prompt.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_watch.h"
 
@@ -25,7 +26,8 @@ enum format { FORMAT_NORMAL, FORMAT_JSON, FORMAT_JSON_PLUS, FORMAT_TERSE, FORMAT
 
 struct bench_cli {
     struct engine_cli engine;
-    const char *ids, *depths, *sizes, *policies, *rams, *ladder, *synth;
+    struct prompt_cli prompt;
+    const char *depths, *sizes, *policies, *rams, *ladder, *synth;
     const char *output, *trace, *export_fio, *plot, *html, *baseline;
     uint64_t tokens, runtime, warmup, repeat, seed, format, limit_time, status, size, fail_below;
 };
@@ -34,14 +36,13 @@ struct bench {
     struct bench_cli cli;
     struct bench_request request;
     struct bench_result result;
-    uint32_t *ids;
+    struct prompt prompt;
     struct output output;
     struct measured baseline;     /* path NULL: none */
 };
 
 static const struct option_row rows[] = {
-    {"ids", OPTION_TEXT, offsetof(struct bench_cli, ids), "1,2,3", 0, 0, NULL, "LIST",
-     "prompt token ids"},
+    PROMPT_OPTION_ROWS(struct bench_cli, NULL, "prompt token ids [1,2,3]"),
     {"tokens", OPTION_COUNT, offsetof(struct bench_cli, tokens), "auto", 1, 1U << 20, "auto", "N",
      "tokens to measure [8, or as many as --runtime allows]"},
     {"runtime", OPTION_COUNT, offsetof(struct bench_cli, runtime), "0", 0, 1U << 20, NULL,
@@ -263,9 +264,10 @@ static int make_request(struct bench *b, const char *dir)
     struct swept swept;
     struct progress progress;
     TRY(read_lists(b, &swept));
-    TRY(options_ids("ids", cli->ids, &b->ids, &q->id_count));
+    TRY(prompt_read(&b->prompt, &cli->prompt, dir, "1,2,3"));
     q->dir = dir;
-    q->ids = b->ids;
+    q->ids = b->prompt.ids;
+    q->id_count = b->prompt.count;
     q->warmup = (uint32_t)cli->warmup;
     q->runtime_ns = cli->runtime * 1000000000ULL;
     q->tokens = (uint32_t)(cli->tokens != OPTION_AUTO ? cli->tokens
@@ -445,7 +447,7 @@ int cmd_bench(int argc, char **argv)
     measured_fini(&b->baseline);
     output_abandon(&b->output);
     bench_fini(&b->result);
-    free(b->ids);
+    prompt_fini(&b->prompt);
     free(line);
     free(b);
     return rc;

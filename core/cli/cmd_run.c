@@ -15,14 +15,18 @@
 #include "core/cli/engine_options.h"
 #include "core/cli/output.h"
 #include "core/cli/progress.h"
+#include "core/cli/prompt.h"
 #include "core/cli/recorder.h"
 #include "core/cli/report.h"
 #include "core/cli/signals.h"
 #include "core/exec/draft.h"
 
+#define TOKENIZER_BYTES (1 * MIB) /* its pattern and what regular expressions take */
+
 struct run_cli {
     struct engine_cli engine;
-    const char *ids, *stop, *json, *dump_logits, *heat, *trace;
+    struct prompt_cli prompt;
+    const char *stop, *json, *dump_logits, *heat, *trace;
     uint64_t gen, draft, draft_tokens;
     bool trace_scores;
 };
@@ -30,8 +34,7 @@ struct run_cli {
 enum { DRAFT_NONE, DRAFT_NGRAM, DRAFT_NGRAM_FIXED };
 
 static const struct option_row rows[] = {
-    {"ids", OPTION_TEXT, offsetof(struct run_cli, ids), NULL, 0, 0, NULL, "LIST",
-     "prompt token ids, like 3,141,59 (required)"},
+    PROMPT_OPTION_ROWS(struct run_cli, NULL, "prompt token ids, like 3,141,59"),
     {"gen", OPTION_COUNT, offsetof(struct run_cli, gen), "16", 1, 1U << 30, NULL, "N",
      "tokens to make; end ids are ignored unless --stop names them"},
     {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
@@ -55,8 +58,9 @@ static const struct option_row rows[] = {
 };
 
 static const struct command command = {
-    "run", "MODEL --ids LIST [options]",
-    "Runs MODEL, a checkpoint folder, on a prompt of token ids and prints the ids it makes.",
+    "run", "MODEL --ids LIST|--prompt TEXT|--prompt-file FILE [options]",
+    "Runs MODEL, a checkpoint folder, on a prompt and prints what it makes: ids for ids, text for\n"
+    "text.",
     rows, countof(rows), 1, 1};
 
 static _Atomic(struct engine *) running; /* for the signal handler, on any thread */
@@ -81,10 +85,13 @@ struct run {
     const struct run_cli *cli;
     struct generate_request request;
     struct generate_result result;
-    uint32_t *ids, *stop;
+    struct prompt prompt;
+    uint32_t *stop;
+    struct tokenizer_stream text; /* of a prompt of text */
+    struct byte_list shown;
     struct progress progress;
     struct tuning tuning;
-    bool ids_on_stdout;
+    bool ids_on_stdout; /* or text, when the prompt was */
     bool ids_on_lines; /* a progress line would overwrite them */
     struct recorder recorder;
     struct output json, dump, heat; /* open from the start: a bad path is told before the run */
@@ -102,12 +109,28 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     progress_show(&run->progress, p->done_bytes, stopping ? 0 : p->planned_bytes, detail);
 }
 
+/* Prints what a token adds; NULL: what was held back for want of its other bytes. A token that the
+ * model has and the tokenizer has not shows as nothing: --json has its id. */
+static void show_text(struct run *run, const uint32_t *id)
+{
+    run->shown.count = 0;
+    int rc = id != NULL ? tokenizer_stream_push(&run->text, *id, &run->shown)
+                        : tokenizer_stream_end(&run->text, &run->shown);
+    if (rc < 0) {
+        err_clear();
+    }
+    fwrite(run->shown.bytes, 1, run->shown.count, stdout);
+    fflush(stdout);
+}
+
 static void on_token(void *ctx, uint32_t step, uint32_t id)
 {
     struct run *run = ctx;
     getrusage(RUSAGE_SELF, step <= 1 ? &run->second : &run->last);
     progress_clear(&run->progress);
-    if (run->ids_on_stdout) {
+    if (run->ids_on_stdout && run->prompt.tokenizer != NULL) {
+        show_text(run, &id);
+    } else if (run->ids_on_stdout) {
         const char *format = run->ids_on_lines ? "%u\n" : step == 0 ? "%u" : " %u";
         printf(format, id);
         fflush(stdout);
@@ -181,7 +204,11 @@ static int run_engine(struct run *run, struct engine *e)
     engine_on_tick(e, on_tick, run);
     int rc = generate(e, &run->request, &run->result);
     progress_clear(&run->progress);
-    if (run->ids_on_stdout && !run->ids_on_lines && run->result.count > 0) {
+    bool text = run->prompt.tokenizer != NULL;
+    if (run->ids_on_stdout && text) {
+        show_text(run, NULL);
+    }
+    if (run->ids_on_stdout && (text || !run->ids_on_lines) && run->result.count > 0) {
         putchar('\n');
     }
     int out_rc = output_flush_stdout();
@@ -228,12 +255,12 @@ static int prepare_trace(struct run *run, const struct run_cli *cli)
     return recorder_open(&run->recorder, cli->trace);
 }
 
-static int prepare(struct run *run, const struct run_cli *cli)
+static int prepare(struct run *run, const struct run_cli *cli, const char *model)
 {
-    if (cli->ids == NULL) {
-        return err_set(ERR_USAGE, "run: --ids is required, like --ids 3,141,59");
+    TRY(prompt_read(&run->prompt, &cli->prompt, model, NULL));
+    if (run->prompt.tokenizer != NULL) {
+        tokenizer_stream_start(&run->text, run->prompt.tokenizer, DETOKENIZE_SKIP_SPECIAL);
     }
-    TRY(options_ids("ids", cli->ids, &run->ids, &run->request.id_count));
     if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
         return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
     }
@@ -243,7 +270,8 @@ static int prepare(struct run *run, const struct run_cli *cli)
     if (cli->stop != NULL) {
         TRY(options_ids("stop", cli->stop, &run->stop, &run->request.stop_count));
     }
-    run->request.ids = run->ids;
+    run->request.ids = run->prompt.ids;
+    run->request.id_count = run->prompt.count;
     run->request.stop = run->stop;
     run->request.gen = (uint32_t)cli->gen;
     run->request.drafts = cli->draft != DRAFT_NONE ? (uint32_t)cli->draft_tokens : 0;
@@ -275,6 +303,9 @@ static int open_and_run(struct run *run, const char *model)
     uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
     TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
     options.drafts = run->request.drafts;
+    if (run->prompt.tokenizer != NULL) {
+        options.caller_bytes += tokenizer_resident_bytes(run->prompt.tokenizer) + TOKENIZER_BYTES;
+    }
     TRY(tuning_settle(&cli->engine, model, &options, &run->progress, &run->tuning));
     options.heat_path = cli->heat;
     options.routing = cli->trace == NULL   ? ROUTING_NONE
@@ -325,7 +356,7 @@ int cmd_run(int argc, char **argv)
     }
     struct run run = {.cli = &cli};
     signals_catch(on_signal, output_remove_temporaries); /* before any file is made */
-    int rc = prepare(&run, &cli);
+    int rc = prepare(&run, &cli, model);
     if (rc >= 0) {
         rc = open_and_run(&run, model);
     }
@@ -333,7 +364,8 @@ int cmd_run(int argc, char **argv)
     output_abandon(&run.dump);
     output_abandon(&run.heat);
     output_abandon(&run.recorder.out);
-    free(run.ids);
+    prompt_fini(&run.prompt);
+    free(run.shown.bytes);
     free(run.stop);
     free(run.result.ids);
     return rc;

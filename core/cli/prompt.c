@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/prompt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+#define FILE_BYTES_MAX (256 * MIB)
+#define READ_BYTES 65536U
+
+/* All of a stream, at most FILE_BYTES_MAX. */
+static int read_all(FILE *file, const char *name, struct byte_list *text)
+{
+    for (size_t got = 1; got > 0;) {
+        if (text->capacity - text->count < READ_BYTES) {
+            text->capacity = 2 * text->capacity + READ_BYTES;
+            unsigned char *grown = realloc(text->bytes, text->capacity);
+            if (grown == NULL) {
+                return err_set(ERR_MEMORY, "no memory for the prompt in %s", name);
+            }
+            text->bytes = grown;
+        }
+        got = fread(text->bytes + text->count, 1, READ_BYTES, file);
+        text->count += got;
+        if (text->count > FILE_BYTES_MAX) {
+            return err_set(ERR_USAGE, "--prompt-file: %s is longer than 256 MiB, and no context is",
+                           name);
+        }
+    }
+    return ferror(file) ? err_set(ERR_IO, "--prompt-file: %s cannot be read: %s", name,
+                                  strerror(errno)) : 0;
+}
+
+static int read_file(const char *path, struct byte_list *text)
+{
+    bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdin : fopen(path, "re");
+    if (file == NULL) {
+        return err_set(ERR_IO, "--prompt-file: %s cannot be opened: %s", path, strerror(errno));
+    }
+    int rc = read_all(file, standard ? "standard input" : path, text);
+    if (!standard) {
+        fclose(file);
+    }
+    return rc;
+}
+
+static int encode(struct prompt *prompt, const char *dir, const void *text, size_t size_bytes)
+{
+    struct token_list list = {0};
+    if (size_bytes == 0) {
+        return err_set(ERR_USAGE, "the prompt is empty; a model needs one token at least");
+    }
+    TRY(tokenizer_open(dir, &prompt->tokenizer));
+    int rc = tokenizer_encode(prompt->tokenizer, text, size_bytes, 0, &list);
+    prompt->ids = list.ids;
+    if (rc == 0 && list.count > UINT32_MAX) {
+        rc = err_set(ERR_FIT, "the prompt has more than 2^32 tokens");
+    }
+    prompt->count = (uint32_t)list.count;
+    return rc;
+}
+
+int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
+                const char *fallback)
+{
+    struct byte_list text = {0};
+    int given = (cli->ids != NULL) + (cli->text != NULL) + (cli->file != NULL);
+    *prompt = (struct prompt){.ids = NULL};
+    if (given > 1) {
+        return err_set(ERR_USAGE, "give one of --ids, --prompt and --prompt-file");
+    }
+    if (cli->text != NULL) {
+        return encode(prompt, dir, cli->text, strlen(cli->text));
+    }
+    if (cli->file == NULL) {
+        const char *ids = cli->ids != NULL ? cli->ids : fallback;
+        return ids != NULL ? options_ids("ids", ids, &prompt->ids, &prompt->count)
+                           : err_set(ERR_USAGE, "a prompt is required: --ids, like --ids "
+                                     "3,141,59, --prompt or --prompt-file");
+    }
+    int rc = read_file(cli->file, &text);
+    rc = rc < 0 ? rc : encode(prompt, dir, text.bytes, text.count);
+    free(text.bytes);
+    return rc;
+}
+
+void prompt_fini(struct prompt *prompt)
+{
+    free(prompt->ids);
+    tokenizer_close(prompt->tokenizer);
+    *prompt = (struct prompt){.ids = NULL};
+}
