@@ -439,6 +439,42 @@ START_TEST(a_signal_ends_it_at_once_and_by_its_number)
 }
 END_TEST
 
+/* Neither by name nor by a link, whichever command and whatever the output. */
+START_TEST(no_output_replaces_a_file_of_the_model)
+{
+    static const char *const ways[] = {
+        "bench MODEL " QUICK " --tokens 1 --output FILE", "bench MODEL " QUICK " --tokens 1 --html FILE",
+        "bench MODEL " QUICK " --tokens 1 --trace FILE", "doctor MODEL --json FILE",
+        "run MODEL --ids 1 --gen 1 --json FILE", "run MODEL --ids 1 --gen 1 --dump-logits FILE",
+        "replay tests/data/small.k3rt --model MODEL --json FILE"};
+    static const char *const names[] = {"model-00001-of-000003.safetensors", "config.json"};
+    for (size_t i = 0; i < countof(ways) * countof(names) * 2; i++) {
+        const char *name = names[i / countof(ways) % countof(names)];
+        bool linked = i >= countof(ways) * countof(names);
+        char target[TINY_PATH_BYTES];
+        char link[TINY_PATH_BYTES];
+        char arguments[4 * TINY_PATH_BYTES];
+        struct stat before;
+        struct stat after;
+        tiny_path(&disk, name, target);
+        tiny_path(&folder, "link", link);
+        ck_assert_int_eq(symlink(target, link), 0);
+        ck_assert_int_eq(stat(target, &before), 0);
+        const char *way = ways[i % countof(ways)];
+        const char *model = strstr(way, "MODEL");
+        const char *file = strstr(way, "FILE");
+        snprintf(arguments, sizeof arguments, "%.*s%s%.*s%s", (int)(model - way), way, disk.dir,
+                 (int)(file - model - 5), model + 5, linked ? link : target);
+        k3ring("%s", arguments);
+        unlink(link);
+        expect_refusal(2, "is not replaced");
+        ck_assert_int_eq(stat(target, &after), 0);
+        ck_assert_uint_eq(before.st_ino, after.st_ino);
+        ck_assert_int_eq(before.st_size, after.st_size);
+    }
+}
+END_TEST
+
 START_TEST(what_cannot_be_meant_is_refused_in_one_line)
 {
     static const struct {
@@ -464,6 +500,10 @@ START_TEST(what_cannot_be_meant_is_refused_in_one_line)
         {3, "/nonexistent-model", "nonexistent-model"},
         {4, "MODEL --ram 4M", "RAM"},
         {1, "MODEL --ram 32M --tokens 1 --limit-time 0 --output /nonexistent/x", "/nonexistent/x"},
+        {2, "MODEL --output same --html same", "two uses"},
+        {2, "MODEL --baseline same --trace ./same", "two uses"},
+        {2, "MODEL --output same.iolog --export-fio same", "--export-fio"},
+        {1, "MODEL --ram 32M --tokens 1 --limit-time 0 --html /nonexistent/x", "/nonexistent/x"},
     };
     char arguments[512] = "";
     const char *rest = cases[_i].arguments;
@@ -478,7 +518,7 @@ START_TEST(what_cannot_be_meant_is_refused_in_one_line)
     expect_refusal(cases[_i].status, cases[_i].part);
 }
 END_TEST
-#define CASES 18
+#define CASES 22
 
 int main(void)
 {
@@ -498,6 +538,7 @@ int main(void)
     tcase_add_test(tcase, nothing_but_reports_is_written);
     tcase_add_loop_test(tcase, fio_plays_back_what_was_read, 0, 2);
     tcase_add_test(tcase, a_signal_ends_it_at_once_and_by_its_number);
+    tcase_add_test(tcase, no_output_replaces_a_file_of_the_model);
     tcase_add_loop_test(tcase, what_cannot_be_meant_is_refused_in_one_line, 0, CASES);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

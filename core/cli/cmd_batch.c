@@ -348,6 +348,7 @@ int cmd_batch(int argc, char **argv)
         return err_set(ERR_USAGE, "batch: --out FILE is required: results are kept beside it while "
                        "the batch runs");
     }
+    TRY(output_spare_model(operand[0]));
     if (file_exists(cli.out)) {
         return batch_journal_taken(cli.out);
     }

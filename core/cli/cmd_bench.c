@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* k3ring bench */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "core/cli/commands.h"
 #include "core/cli/compare.h"
 #include "core/cli/output.h"
+#include "core/cli/picture.h"
 #include "core/cli/prompt.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_watch.h"
@@ -42,7 +44,7 @@ struct bench {
 };
 
 static const struct option_row rows[] = {
-    PROMPT_OPTION_ROWS(struct bench_cli, NULL, "prompt token ids [1,2,3]"),
+    PROMPT_OPTION_ROWS(struct bench_cli, "prompt token ids [1,2,3]"),
     {"tokens", OPTION_COUNT, offsetof(struct bench_cli, tokens), "auto", 1, 1U << 20, "auto", "N",
      "tokens to measure [8, or as many as --runtime allows]"},
     {"runtime", OPTION_COUNT, offsetof(struct bench_cli, runtime), "0", 0, 1U << 20, NULL,
@@ -407,6 +409,32 @@ static int verdict_of(const struct bench *b)
     return b->baseline.path != NULL ? compare_with(b, &b->baseline) : 0;
 }
 
+/* What would eat another file, or fail, only after all was measured. */
+static int check_outputs(const struct bench_cli *cli)
+{
+    const char *const written[] = {cli->output, cli->html, cli->trace, cli->baseline};
+    const char *const suffixes[] = {".iolog", ".replay.fio", ".replay-timed.fio", ".limit.fio"};
+    char job[PATH_MAX];
+    for (size_t i = 0; i < countof(written); i++) {
+        for (size_t k = 0; k < i && written[i] != NULL; k++) {
+            if (written[k] != NULL && output_same(written[i], written[k])) {
+                return err_set(ERR_USAGE, "bench: %s has two uses; --output, --html, --trace and "
+                               "--baseline must be different files", written[i]);
+            }
+        }
+        for (size_t k = 0; k < countof(suffixes) && written[i] != NULL && cli->export_fio != NULL;
+             k++) {
+            snprintf(job, sizeof job, "%s%s", cli->export_fio, suffixes[k]);
+            if (output_same(written[i], job)) {
+                return err_set(ERR_USAGE, "bench: %s is also what --export-fio writes; give "
+                               "another PREFIX", written[i]);
+            }
+        }
+    }
+    TRY(cli->plot != NULL ? picture_folder(cli->plot) : 0);
+    return cli->html != NULL ? output_check(cli->html) : 0;
+}
+
 /* What was measured is reported also when the rest was stopped. */
 static int measure_and_report(struct bench *b)
 {
@@ -440,6 +468,8 @@ int cmd_bench(int argc, char **argv)
     char *line = command_line(argc, argv);
     b->request.command = line != NULL ? line : "";
     rc = rc < 0 ? rc : choose_model(b, &dir);
+    rc = rc < 0 ? rc : output_spare_model(dir);
+    rc = rc < 0 ? rc : check_outputs(&b->cli);
     rc = rc < 0 ? rc : make_request(b, dir);
     rc = rc < 0 ? rc : output_open(&b->output, b->cli.output);
     rc = rc < 0 || b->cli.baseline == NULL ? rc : measured_read(&b->baseline, b->cli.baseline);

@@ -102,6 +102,7 @@ int cmd_doctor(int argc, char **argv)
     }
     signals_catch(NULL, output_remove_temporaries);
     progress_begin(&progress, "measuring", cli.quiet);
+    TRY(dir != NULL ? output_spare_model(dir) : 0);
     int rc = cli.json != NULL ? output_open(&json, cli.json) : 0;
     rc = rc == 0 ? examine(&d, dir, &progress) : rc;
     progress_clear(&progress);

@@ -34,7 +34,7 @@ struct run_cli {
 enum { DRAFT_NONE, DRAFT_NGRAM, DRAFT_NGRAM_FIXED };
 
 static const struct option_row rows[] = {
-    PROMPT_OPTION_ROWS(struct run_cli, NULL, "prompt token ids, like 3,141,59"),
+    PROMPT_OPTION_ROWS(struct run_cli, "prompt token ids, like 3,141,59"),
     {"gen", OPTION_COUNT, offsetof(struct run_cli, gen), "16", 1, 1U << 30, NULL, "N",
      "tokens to make; end ids are ignored unless --stop names them"},
     {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
@@ -356,7 +356,8 @@ int cmd_run(int argc, char **argv)
     }
     struct run run = {.cli = &cli};
     signals_catch(on_signal, output_remove_temporaries); /* before any file is made */
-    int rc = prepare(&run, &cli, model);
+    int rc = output_spare_model(model);
+    rc = rc == 0 ? prepare(&run, &cli, model) : rc;
     if (rc >= 0) {
         rc = open_and_run(&run, model);
     }

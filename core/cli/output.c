@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cli/output.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,6 +12,8 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/model/pack.h"
 
 #define TEMPORARIES_MAX 8
 
@@ -51,6 +55,89 @@ static int refuse(const char *path, const char *what)
                    errno != 0 ? strerror(errno) : "an earlier write failed");
 }
 
+/* ---- what is never replaced ---- */
+
+static struct spared {
+    dev_t dev;
+    ino_t ino;
+} *spared;
+static size_t spared_count;
+
+static int spare(const struct stat *st)
+{
+    struct spared *more = realloc(spared, (spared_count + 1) * sizeof *spared);
+    if (more == NULL) {
+        return err_set(ERR_MEMORY, "no memory for a list of files");
+    }
+    spared = more;
+    spared[spared_count++] = (struct spared){st->st_dev, st->st_ino};
+    return 0;
+}
+
+static bool is_spared(const char *path)
+{
+    struct stat st;
+    bool found = false;
+    if (stat(path, &st) == 0) {
+        for (size_t i = 0; i < spared_count && !found; i++) {
+            found = spared[i].dev == st.st_dev && spared[i].ino == st.st_ino;
+        }
+    }
+    return found;
+}
+
+static int refuse_spared(const char *path)
+{
+    return err_set(ERR_USAGE, "%s: is a file in the model's folder, or one of the model, and is "
+                   "not replaced; give another name", path);
+}
+
+/* The files of a folder, links followed: shards may lie elsewhere. */
+static int spare_folder(const char *dir)
+{
+    DIR *stream = opendir(dir);
+    int rc = 0;
+    for (struct dirent *e; stream != NULL && rc == 0 && (e = readdir(stream)) != NULL;) {
+        struct stat st;
+        if (fstatat(dirfd(stream), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode)) {
+            rc = spare(&st);
+        }
+    }
+    if (stream != NULL) {
+        closedir(stream);
+    }
+    return rc;
+}
+
+/* A pack's data may lie on other drives, and experts in the checkpoint it was made of. */
+static int spare_pack(const char *dir)
+{
+    struct model_options options = {.allow_holes = true};
+    struct model *model;
+    if (model_open(dir, &options, &model) < 0) {
+        err_clear(); /* whoever opens it next says so */
+        return 0;
+    }
+    int rc = model->pack != NULL ? spare_folder(model->pack->source) : 0;
+    for (uint32_t i = 0; i < model->file_count && rc == 0; i++) {
+        struct stat st;
+        rc = stat(model->files[i].path, &st) == 0 ? spare(&st) : 0;
+    }
+    model_close(model);
+    return rc;
+}
+
+int output_spare_model(const char *dir)
+{
+    char *manifest = path_join(dir, PACK_MANIFEST);
+    bool pack = manifest != NULL && access(manifest, F_OK) == 0;
+    free(manifest);
+    TRY(spare_folder(dir));
+    return pack ? spare_pack(dir) : 0;
+}
+
+/* ---- outputs ---- */
+
 /* The folder of path, resolved. Free it; NULL when there is none. */
 static char *folder_of(const char *path)
 {
@@ -85,6 +172,9 @@ int output_open(struct output *out, const char *path)
     if (path[0] == '\0') {
         errno = ENOENT;
         return refuse("an output with an empty name", "cannot be written");
+    }
+    if (is_spared(path)) {
+        return refuse_spared(path);
     }
     /* A symbolic link is written through, never replaced: /dev/stdout is one. */
     out->direct = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
@@ -144,6 +234,21 @@ int output_commit(struct output *out)
     }
     output_abandon(out);
     return rc;
+}
+
+int output_check(const char *path)
+{
+    struct output probe;
+    struct stat st;
+    if (is_spared(path)) {
+        return refuse_spared(path);
+    }
+    if (strcmp(path, "-") == 0 || (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
+        return 0;
+    }
+    TRY(output_open(&probe, path));
+    output_abandon(&probe);
+    return 0;
 }
 
 int output_text(const char *path, const char *text)

@@ -18,8 +18,14 @@ struct output {
     bool direct;      /* "-", a link, or anything else but a regular file: written in place */
 };
 
+/* From now on no output replaces a file that is in the folder of a model, or that it is read from:
+ * ERR_USAGE. Nothing is said of a folder that is none. ERR_MEMORY. Kept until the program ends. */
+int output_spare_model(const char *dir);
+
 /* ERR_OUTPUT names the path and the cause. */
 int output_open(struct output *out, const char *path);
+/* Whether output_open() would succeed; nothing is left, and nothing that is no file is touched. */
+int output_check(const char *path);
 /* Ends the file: renamed when everything was written, removed when not. */
 int output_commit(struct output *out);
 void output_abandon(struct output *out);

@@ -14,11 +14,12 @@ struct prompt_cli {
 };
 
 /* type: the command's struct, with a member `prompt` of struct prompt_cli. */
-#define PROMPT_OPTION_ROWS(type, ids_default, ids_help)                                           \
-    {"ids", OPTION_TEXT, offsetof(type, prompt.ids), ids_default, 0, 0, NULL, "LIST", ids_help},    \
-    {"prompt", OPTION_TEXT, offsetof(type, prompt.text), NULL, 0, 0, NULL, "TEXT",                 \
-     "prompt as text, for the tokenizer that lies with MODEL"},                                    \
-    {"prompt-file", OPTION_TEXT, offsetof(type, prompt.file), NULL, 0, 0, NULL, "FILE|-",          \
+#define PROMPT_OPTION_ROWS(type, ids_help)                                                        \
+    {"ids", OPTION_TEXT, offsetof(type, prompt.ids), NULL, 0, 0, NULL, "LIST",                    \
+     ids_help},                                                                                   \
+    {"prompt", OPTION_TEXT, offsetof(type, prompt.text), NULL, 0, 0, NULL, "TEXT",                \
+     "prompt as text, for the tokenizer that lies with MODEL"},                                   \
+    {"prompt-file", OPTION_TEXT, offsetof(type, prompt.file), NULL, 0, 0, NULL, "FILE|-",         \
      "the same from a file, or from standard input"}
 
 struct prompt {

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Prompts as text: the same run as with the ids they stand for, text out for text in, and what is
+ * refused. The tiny model gets a vocabulary of single bytes. */
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tests/support/command.h"
+#include "tests/support/suite.h"
+#include "tests/support/vocabulary.h"
+
+static struct tiny model, plain;
+static char text_path[TINY_PATH_BYTES], report_path[TINY_PATH_BYTES];
+
+static void setup_once(void)
+{
+    char path[TINY_PATH_BYTES];
+    tiny_make(&plain, TINY_MEMORY);
+    tiny_copy(&model, &plain, TINY_MEMORY);
+    tiny_folder(&folder, TINY_MEMORY);
+    tiny_path(&model, "tiktoken.model", path);
+    vocabulary_write(path, NULL, 0); /* and 256 added ones: the 512 ids of the model */
+    tiny_put(&folder, "prompt.txt", "Two words\n", 10);
+    tiny_path(&folder, "prompt.txt", text_path);
+    tiny_path(&folder, "report.json", report_path);
+}
+
+static void teardown_once(void)
+{
+    tiny_remove(&model);
+    tiny_remove(&plain);
+    tiny_remove(&folder);
+}
+
+static cJSON *report(void)
+{
+    size_t size;
+    char *text = (char *)tiny_read(&folder, "report.json", &size);
+    cJSON *root = json_parse(text, size, "report", false);
+    ck_assert_msg(root != NULL, "%s", err_message());
+    free(text);
+    return root;
+}
+
+/* ids of a list in a report, as one would type them */
+static void list_ids(const cJSON *list, char *text, size_t capacity)
+{
+    size_t at = 0;
+    const cJSON *id;
+    text[0] = '\0';
+    cJSON_ArrayForEach(id, list)
+    {
+        at += (size_t)snprintf(text + at, capacity - at, "%s%.0f", at > 0 ? "," : "",
+                               cJSON_GetNumberValue(id));
+    }
+}
+
+static void hash_of(const cJSON *root, char hash[65])
+{
+    snprintf(hash, 65, "%s", cJSON_GetStringValue(cJSON_GetObjectItem(root, "logits_hash")));
+}
+
+START_TEST(text_runs_as_its_ids_do)
+{
+    char ids[512];
+    char text_hash[65];
+    char ids_hash[65];
+    char made[PROCESS_TEXT_BYTES];
+    if (_i == 0) {
+        k3ring("run %s --prompt Hello,-you! --gen 12 --json %s", model.dir, report_path);
+    } else {
+        k3ring("run %s --prompt-file %s --gen 12 --json %s", model.dir, text_path, report_path);
+    }
+    expect(0, NULL);
+    snprintf(made, sizeof made, "%s", process.out);
+    cJSON *root = report();
+    const cJSON *prompt = cJSON_GetObjectItem(root, "prompt_ids");
+    ck_assert_int_eq(cJSON_GetArraySize(prompt), _i == 0 ? 11 : 10);
+    const char *bytes = _i == 0 ? "Hello,-you!" : "Two words\n";
+    for (int i = 0; bytes[i] != '\0'; i++) {
+        uint32_t id = (uint32_t)cJSON_GetNumberValue(cJSON_GetArrayItem(prompt, i));
+        ck_assert_uint_eq(vocabulary_byte(id), (unsigned char)bytes[i]);
+    }
+    list_ids(prompt, ids, sizeof ids);
+    hash_of(root, text_hash);
+    /* What was printed are the bytes of the ids that were made, special ones left out. */
+    char expected[64];
+    size_t at = 0;
+    const cJSON *id;
+    cJSON_ArrayForEach(id, cJSON_GetObjectItem(root, "generated_ids"))
+    {
+        uint32_t value = (uint32_t)cJSON_GetNumberValue(id);
+        if (value < VOCABULARY_BYTES) {
+            expected[at++] = (char)vocabulary_byte(value);
+        }
+    }
+    expected[at++] = '\n';
+    ck_assert_int_eq(memcmp(made, expected, at), 0);
+    cJSON_Delete(root);
+    k3ring("run %s --ids %s --gen 12 --json %s", plain.dir, ids, report_path);
+    expect(0, NULL);
+    root = report();
+    hash_of(root, ids_hash);
+    ck_assert_str_eq(text_hash, ids_hash);
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(a_benchmark_takes_text_too)
+{
+    k3ring("bench %s --prompt Hello --ram 40M --tokens 2 --limit-time 0 --output-format json "
+           "--output %s", model.dir, report_path);
+    ck_assert(process.status == 0 || process.status == 5); /* memory is no drive */
+    cJSON *root = report();
+    const cJSON *made = cJSON_GetObjectItem(cJSON_GetObjectItem(root, "model"), "prompt_tokens");
+    ck_assert_double_eq(cJSON_GetNumberValue(made), 5);
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(what_is_no_prompt_is_refused)
+{
+    static const struct {
+        int status;
+        const char *arguments, *part;
+    } cases[] = {
+        {2, "", "a prompt is required"},
+        {2, "--prompt a --ids 1", "one of --ids"},
+        {2, "--prompt a --prompt-file b", "one of --ids"},
+        {2, "--prompt=", "empty"},
+        {1, "--prompt-file /nonexistent/prompt", "/nonexistent/prompt"},
+        {1, "--prompt-file /", "cannot be read"},
+        {2, "--prompt-file /dev/null", "empty"},
+    };
+    k3ring("run %s %s", model.dir, cases[_i].arguments);
+    expect_refusal(cases[_i].status, cases[_i].part);
+}
+END_TEST
+
+START_TEST(text_needs_the_tokenizer)
+{
+    k3ring("run %s --prompt a", plain.dir);
+    expect_refusal(3, "tiktoken.model");
+}
+END_TEST
+
+START_TEST(the_ceiling_counts_the_tokenizer)
+{
+    k3ring("run %s --prompt abcdefgh --ram 22M --gen 8 --json %s", model.dir, report_path);
+    expect(0, NULL);
+    cJSON *root = report();
+    double peak = cJSON_GetNumberValue(cJSON_GetObjectItem(root, "peak_rss_bytes"));
+    ck_assert_double_gt(peak, 0);
+#ifndef K3RING_SANITIZED
+    ck_assert_double_le(peak, 22.0 * 1024 * 1024);
+#else
+    printf("note: a sanitizer's memory is not the program's: the ceiling not looked at\n");
+#endif
+    cJSON_Delete(root);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("prompt");
+    TCase *tcase = tcase_create("prompt");
+    tcase_add_unchecked_fixture(tcase, setup_once, teardown_once);
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, text_runs_as_its_ids_do, 0, 2);
+    tcase_add_test(tcase, a_benchmark_takes_text_too);
+    tcase_add_loop_test(tcase, what_is_no_prompt_is_refused, 0, 7);
+    tcase_add_test(tcase, text_needs_the_tokenizer);
+    tcase_add_test(tcase, the_ceiling_counts_the_tokenizer);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
