@@ -443,7 +443,8 @@ END_TEST
 START_TEST(no_output_replaces_a_file_of_the_model)
 {
     static const char *const ways[] = {
-        "bench MODEL " QUICK " --tokens 1 --output FILE", "bench MODEL " QUICK " --tokens 1 --html FILE",
+        "bench MODEL " QUICK " --tokens 1 --output FILE",
+        "bench MODEL " QUICK " --tokens 1 --html FILE",
         "bench MODEL " QUICK " --tokens 1 --trace FILE", "doctor MODEL --json FILE",
         "run MODEL --ids 1 --gen 1 --json FILE", "run MODEL --ids 1 --gen 1 --dump-logits FILE",
         "replay tests/data/small.k3rt --model MODEL --json FILE"};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Prompts as text: the same run as with the ids they stand for, text out for text in, and what is
- * refused. The tiny model gets a vocabulary of single bytes. */
+ * refused. The tiny model's ids stand
+ * for single bytes. */
 
 #include <check.h>
 #include <stdio.h>
@@ -15,17 +16,15 @@
 #include "tests/support/suite.h"
 #include "tests/support/vocabulary.h"
 
-static struct tiny model, plain;
-static char text_path[TINY_PATH_BYTES], report_path[TINY_PATH_BYTES];
+static struct tiny model;
+static char text_path[TINY_PATH_BYTES], report_path[TINY_PATH_BYTES], vocabulary[TINY_PATH_BYTES];
 
 static void setup_once(void)
 {
-    char path[TINY_PATH_BYTES];
-    tiny_make(&plain, TINY_MEMORY);
-    tiny_copy(&model, &plain, TINY_MEMORY);
+    tiny_make(&model, TINY_MEMORY);
     tiny_folder(&folder, TINY_MEMORY);
-    tiny_path(&model, "tiktoken.model", path);
-    vocabulary_write(path, NULL, 0); /* and 256 added ones: the 512 ids of the model */
+    tiny_path(&folder, "tiktoken.model", vocabulary);
+    vocabulary_write(vocabulary, NULL, 0); /* the 256 ids of the model, and added ones it has not */
     tiny_put(&folder, "prompt.txt", "Two words\n", 10);
     tiny_path(&folder, "prompt.txt", text_path);
     tiny_path(&folder, "report.json", report_path);
@@ -34,7 +33,6 @@ static void setup_once(void)
 static void teardown_once(void)
 {
     tiny_remove(&model);
-    tiny_remove(&plain);
     tiny_remove(&folder);
 }
 
@@ -73,12 +71,14 @@ START_TEST(text_runs_as_its_ids_do)
     char ids_hash[65];
     char made[PROCESS_TEXT_BYTES];
     if (_i == 0) {
-        k3ring("run %s --prompt Hello,-you! --gen 12 --json %s", model.dir, report_path);
+        k3ring("run %s --tokenizer %s --prompt Hello,-you! --gen 12 --json %s", model.dir,
+               vocabulary, report_path);
     } else {
-        k3ring("run %s --prompt-file %s --gen 12 --json %s", model.dir, text_path, report_path);
+        k3ring("run %s --tokenizer %s --prompt-file %s --gen 12 --json %s", model.dir, vocabulary,
+               text_path, report_path);
     }
     expect(0, NULL);
-    snprintf(made, sizeof made, "%s", process.out);
+    memcpy(made, process.out, sizeof made); /* bytes, zeros too */
     cJSON *root = report();
     const cJSON *prompt = cJSON_GetObjectItem(root, "prompt_ids");
     ck_assert_int_eq(cJSON_GetArraySize(prompt), _i == 0 ? 11 : 10);
@@ -103,7 +103,7 @@ START_TEST(text_runs_as_its_ids_do)
     expected[at++] = '\n';
     ck_assert_int_eq(memcmp(made, expected, at), 0);
     cJSON_Delete(root);
-    k3ring("run %s --ids %s --gen 12 --json %s", plain.dir, ids, report_path);
+    k3ring("run %s --ids %s --gen 12 --json %s", model.dir, ids, report_path);
     expect(0, NULL);
     root = report();
     hash_of(root, ids_hash);
@@ -114,8 +114,8 @@ END_TEST
 
 START_TEST(a_benchmark_takes_text_too)
 {
-    k3ring("bench %s --prompt Hello --ram 40M --tokens 2 --limit-time 0 --output-format json "
-           "--output %s", model.dir, report_path);
+    k3ring("bench %s --tokenizer %s --prompt Hello --ram 40M --tokens 2 --limit-time 0 "
+           "--output-format json --output %s", model.dir, vocabulary, report_path);
     ck_assert(process.status == 0 || process.status == 5); /* memory is no drive */
     cJSON *root = report();
     const cJSON *made = cJSON_GetObjectItem(cJSON_GetObjectItem(root, "model"), "prompt_tokens");
@@ -138,21 +138,22 @@ START_TEST(what_is_no_prompt_is_refused)
         {1, "--prompt-file /", "cannot be read"},
         {2, "--prompt-file /dev/null", "empty"},
     };
-    k3ring("run %s %s", model.dir, cases[_i].arguments);
+    k3ring("run %s --tokenizer %s %s", model.dir, vocabulary, cases[_i].arguments);
     expect_refusal(cases[_i].status, cases[_i].part);
 }
 END_TEST
 
 START_TEST(text_needs_the_tokenizer)
 {
-    k3ring("run %s --prompt a", plain.dir);
+    k3ring("run %s --prompt a", model.dir);
     expect_refusal(3, "tiktoken.model");
 }
 END_TEST
 
 START_TEST(the_ceiling_counts_the_tokenizer)
 {
-    k3ring("run %s --prompt abcdefgh --ram 22M --gen 8 --json %s", model.dir, report_path);
+    k3ring("run %s --tokenizer %s --prompt abcdefgh --ram 22M --gen 8 --json %s", model.dir,
+           vocabulary, report_path);
     expect(0, NULL);
     cJSON *root = report();
     double peak = cJSON_GetNumberValue(cJSON_GetObjectItem(root, "peak_rss_bytes"));

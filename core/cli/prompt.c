@@ -47,13 +47,14 @@ static int read_file(const char *path, struct byte_list *text)
     return rc;
 }
 
-static int encode(struct prompt *prompt, const char *dir, const void *text, size_t size_bytes)
+static int encode(struct prompt *prompt, const char *tokenizer, const void *text,
+                  size_t size_bytes)
 {
     struct token_list list = {0};
     if (size_bytes == 0) {
         return err_set(ERR_USAGE, "the prompt is empty; a model needs one token at least");
     }
-    TRY(tokenizer_open(dir, &prompt->tokenizer));
+    TRY(tokenizer_open(tokenizer, &prompt->tokenizer));
     int rc = tokenizer_encode(prompt->tokenizer, text, size_bytes, 0, &list);
     prompt->ids = list.ids;
     if (rc == 0 && list.count > UINT32_MAX) {
@@ -72,8 +73,9 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
     if (given > 1) {
         return err_set(ERR_USAGE, "give one of --ids, --prompt and --prompt-file");
     }
+    const char *tokenizer = cli->tokenizer != NULL ? cli->tokenizer : dir;
     if (cli->text != NULL) {
-        return encode(prompt, dir, cli->text, strlen(cli->text));
+        return encode(prompt, tokenizer, cli->text, strlen(cli->text));
     }
     if (cli->file == NULL) {
         const char *ids = cli->ids != NULL ? cli->ids : fallback;
@@ -82,7 +84,7 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
                                      "3,141,59, --prompt or --prompt-file");
     }
     int rc = read_file(cli->file, &text);
-    rc = rc < 0 ? rc : encode(prompt, dir, text.bytes, text.count);
+    rc = rc < 0 ? rc : encode(prompt, tokenizer, text.bytes, text.count);
     free(text.bytes);
     return rc;
 }

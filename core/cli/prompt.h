@@ -10,7 +10,7 @@
 #include "core/model/tokenizer.h"
 
 struct prompt_cli {
-    const char *ids, *text, *file;
+    const char *ids, *text, *file, *tokenizer;
 };
 
 /* type: the command's struct, with a member `prompt` of struct prompt_cli. */
@@ -20,7 +20,9 @@ struct prompt_cli {
     {"prompt", OPTION_TEXT, offsetof(type, prompt.text), NULL, 0, 0, NULL, "TEXT",                \
      "prompt as text, for the tokenizer that lies with MODEL"},                                   \
     {"prompt-file", OPTION_TEXT, offsetof(type, prompt.file), NULL, 0, 0, NULL, "FILE|-",         \
-     "the same from a file, or from standard input"}
+     "the same from a file, or from standard input"},                                             \
+    {"tokenizer", OPTION_TEXT, offsetof(type, prompt.tokenizer), NULL, 0, 0, NULL, "FILE",        \
+     "a tiktoken.model elsewhere than with MODEL"}
 
 struct prompt {
     uint32_t *ids;
