@@ -22,7 +22,8 @@ void io_log_close(struct io_log *log)
 
 void io_log_clear(struct io_log *log)
 {
-    log->count = log->sent = 0;
+    log->count = 0;
+    log->sent = 0;
     log->missed = 0;
 }
 
@@ -44,10 +45,11 @@ void io_log_begin(struct io *io, struct io_req *req)
         return;
     }
     req->record = log->count;
-    log->record[log->count++] = (struct io_record){
+    log->record[req->record] = (struct io_record){
         .begun_ns = io_now_ns(io), .offset_bytes = req->offset_bytes,
         .size_bytes = req->size_bytes, .begun_round = io->round, .file = (uint16_t)req->file,
         .label = req->label, .device = (uint8_t)io->files->file[req->file].device};
+    atomic_store_explicit(&log->count, req->record + 1, memory_order_release);
 }
 
 void io_log_sent(struct io *io)

@@ -9,6 +9,8 @@
  * One read is one request of the caller, which is one SQE unless it was repeated or came in parts;
  * its times then span all of them. */
 
+#include <stdatomic.h>
+
 #include "core/base/base.h"
 
 struct io_record {
@@ -28,7 +30,8 @@ struct io_record {
 
 struct io_log {
     struct io_record *record;
-    uint32_t capacity, count;
+    uint32_t capacity;
+    _Atomic uint32_t count; /* may be looked at while reads are made; the records may not */
     uint64_t missed;       /* reads begun when it was full */
     uint32_t sent;         /* private: records below this have sent_ns */
 };
