@@ -33,11 +33,11 @@ function fill(size, make) {
 // ---- files ----
 
 const places = [
-  ['C headers', '/usr/include', 8],
+  ['C headers', '/usr/include', 4],
   ['licences', '/usr/share/common-licenses', 1],
-  ['perl', '/usr/share/perl', 5],
+  ['perl', '/usr/share/perl', 3],
   ['perl base', '/usr/lib/x86_64-linux-gnu/perl-base', 2],
-  ['python', '/usr/lib/python3', 4],
+  ['python', '/usr/lib/python3', 3],
   ['locales', '/usr/share/i18n', 4],
   ['documents', '/usr/share/doc', 4],
   ['javascript', '/usr/share/nodejs', 3],
@@ -135,7 +135,8 @@ function randomBytes(random, size) {
   return bytes.toString('utf8');
 }
 
-// Runs around the length at which a text is cut, of what is costly to merge or to split.
+// Runs around the length at which a text is cut, of what is costly to merge or to split: tiktoken takes
+// seconds for each of them.
 function longRuns(random, count) {
   const units = ['a', 'A', ' ', '\n', '中', '\u0301', '!', ' \n', 'ab', 'é', '😀', '1', '\u3000'];
   return fill(count * 25000, () => random.pick(units).repeat(random.pick([10, 300, 24999, 25000, 25001]))
@@ -147,9 +148,9 @@ exports.texts = function texts(seed, scale) {
   const random = generator(seed);
   const mb = (n) => Math.ceil(n * 1e6 * scale);
   const made = [
-    ['classes', fill(mb(4), () => random.pick(alphabet))],
-    ['words and classes', fill(mb(4), () => random.pick([' ', '']) + random.pick(english) + random.pick(alphabet))],
-    ['English', fill(mb(4), () => random.pick(english) + random.pick([' ', ' ', ' ', ', ', '. ', '\n', '\'s ']))],
+    ['classes', fill(mb(3), () => random.pick(alphabet))],
+    ['words and classes', fill(mb(3), () => random.pick([' ', '']) + random.pick(english) + random.pick(alphabet))],
+    ['English', fill(mb(2), () => random.pick(english) + random.pick([' ', ' ', ' ', ', ', '. ', '\n', '\'s ']))],
     ['every character', everyCharacter(random, scale < 1 ? 7 : 1)],
     ['Han', script(random, mb(2), characters(0x4E00, 0x9FFF), ['，', '。', '', '\n', ' '])],
     ['Japanese', script(random, mb(2), characters(0x3041, 0x30FF).concat(characters(0x4E00, 0x4FFF)), ['、', '。', ''])],
@@ -159,9 +160,9 @@ exports.texts = function texts(seed, scale) {
     ['Cyrillic and Greek', script(random, mb(2), characters(0x370, 0x52F), [' ', ', '])],
     ['emoji', fill(mb(2), () => random.pick(emoji) + random.pick(['', '', ' ', 'a', '\n']))],
     ['marks', script(random, mb(2), ['a', 'E', 'n', ...characters(0x300, 0x36F)], [' ', ''])],
-    ['white space', fill(mb(3), () => word(random, spaces, 9) + random.pick(['', 'x', '.', '1']))],
+    ['white space', fill(mb(2), () => word(random, spaces, 9) + random.pick(['', 'x', '.', '1']))],
     ['bytes', randomBytes(random, mb(2))],
-    ['runs', longRuns(random, Math.ceil(60 * scale))],
+    ['runs', longRuns(random, Math.ceil(16 * scale))],
   ];
   const found = places.map(([name, folder, size]) => [name, readFolder(folder, mb(size))]);
   return found.concat(made).filter(([, text]) => text.length > 0);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make test-oracle: installs the reference tokenizer below $BUILD and compares k3ring with it, on 55 MB
-# of text or, with QUICK=1, on a tenth of that. Where it cannot be had, says why and passes, but
-# under CI=true fails.
+# make test-oracle: installs the reference tokenizer below $BUILD and compares k3ring with it, on
+# some 65 MB of text or, with QUICK=1, on a tenth of that. Where it cannot be had, says why and
+# passes, but under CI=true fails.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 home=$BUILD/oracle
