@@ -182,6 +182,22 @@ static void on_positions(void *ctx, uint32_t count)
     recorder_add(&m->recorder, m->e, count);
 }
 
+static uint64_t requests_of(const struct engine_stats *stats)
+{
+    uint64_t requests = 0;
+    for (int i = 0; i < READ_CLASSES; i++) {
+        requests += stats->class[i].requests;
+    }
+    return requests;
+}
+
+/* True when the log may not hold another token's reads and those begun ahead. By the engine's
+ * counters: the log itself is the I/O thread's until the engine is closed. */
+static bool log_full(const struct measuring *m)
+{
+    return requests_of(&m->now) + 2 * m->stage->pass_requests > m->stage->result->log.capacity;
+}
+
 /* True when the token after this one would be one too many. The last one's spans are kept. */
 static bool enough(void *ctx)
 {
@@ -194,22 +210,11 @@ static bool enough(void *ctx)
     uint64_t took_ns = result->to_ns - result->from_ns;
     uint64_t each_ns = took_ns / m->out->tokens;
     bool late = r->runtime_ns > 0 && took_ns >= r->runtime_ns;
-    bool full = result->log.capacity - min_u64(result->log.capacity, result->log.count) <
-                2 * m->stage->pass_requests;
     if (m->out->tokens + 1 == r->tokens ||
         (r->runtime_ns > 0 && took_ns + each_ns >= r->runtime_ns)) {
         atomic_store(&result->journal.spans, SPANS_ALL);
     }
-    return late || full;
-}
-
-static uint64_t requests_of(const struct engine_stats *stats)
-{
-    uint64_t requests = 0;
-    for (int i = 0; i < READ_CLASSES; i++) {
-        requests += stats->class[i].requests;
-    }
-    return requests;
+    return late || log_full(m);
 }
 
 static void show_status(struct measuring *m, const struct engine_progress *p)
