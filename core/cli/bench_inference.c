@@ -147,7 +147,8 @@ static void begin_measuring(struct measuring *m, uint64_t now_ns)
     engine_stats(m->e, &m->from);
     m->stalled_ns = stalled(&m->from);
     m->stage->result->from_ns = m->stage->result->to_ns = m->last_ns = now_ns;
-    atomic_store(&m->stage->result->journal.spans, SPANS_WAITS);
+    atomic_store(&m->stage->result->journal.spans,
+                 m->stage->request->tokens == 1 ? SPANS_ALL : SPANS_WAITS);
 }
 
 static void take_token(struct measuring *m, uint64_t now_ns)
