@@ -373,6 +373,7 @@ static int record(struct measuring *m, struct generate_request *g)
     return recorder_begin(&m->recorder, m->e);
 }
 
+/* Closes e. */
 static int measure(struct bench_stage *stage, struct engine *e, uint32_t *ids)
 {
     struct measuring m = {.stage = stage, .e = e, .out = &stage->round->inference};
@@ -381,7 +382,11 @@ static int measure(struct bench_stage *stage, struct engine *e, uint32_t *ids)
     struct generate_result made = {.ids = ids};
     struct engine_stats stats;
     take_facts(stage, e);
-    TRY(take_steps(stage->result, engine_plan_of(e)));
+    int rc = take_steps(stage->result, engine_plan_of(e));
+    if (rc < 0) {
+        engine_close(e);
+        return rc;
+    }
     bench_job_begin(stage, JOB_INFERENCE);
     progress_begin(&stage->progress, "inference", stage->request->quiet);
     engine_on_tick(e, on_tick, &m);
@@ -389,7 +394,7 @@ static int measure(struct bench_stage *stage, struct engine *e, uint32_t *ids)
     if (stage->request->warmup == 0) {
         begin_measuring(&m, m.begun_ns);
     }
-    int rc = record(&m, &g);
+    rc = record(&m, &g);
     rc = rc == 0 ? run_engine(stage, e, &g, &made) : rc;
     rc = recorder_end(&m.recorder, rc);
     engine_stats(e, &stats);
