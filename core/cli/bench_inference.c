@@ -47,12 +47,20 @@ static uint64_t steps_of(const struct bench_request *r)
     return (uint64_t)r->warmup + r->tokens;
 }
 
+/* Experts that the prompt's passes may ask for. */
+static uint64_t prompt_experts(const struct bench_stage *stage, const struct plan *plan)
+{
+    uint32_t ids = stage->request->id_count;
+    uint64_t all = (uint64_t)stage->result->layers * stage->result->experts;
+    return min_u64((uint64_t)plan->experts_per_pass * ids, all * div_ceil(ids, plan->chunk));
+}
+
 static uint32_t log_capacity(const struct bench_stage *stage, const struct plan *plan)
 {
     const struct bench_request *r = stage->request;
     uint64_t ram = stage->options.ram_bytes;
     uint64_t passes = div_ceil(r->id_count, plan->chunk) + steps_of(r);
-    uint64_t prompt = (uint64_t)plan->experts_per_pass * plan->expert_requests * plan->chunk;
+    uint64_t prompt = prompt_experts(stage, plan) * plan->expert_requests;
     uint64_t wanted = passes * stage->pass_requests + prompt + LOG_SLACK;
     uint64_t most = ram == ENGINE_RAM_AUTO ? LOG_BYTES_MOST
                     : min_u64(LOG_BYTES_MOST, max_u64(LOG_BYTES_LEAST, ram / LOG_SHARE));
@@ -61,11 +69,8 @@ static uint32_t log_capacity(const struct bench_stage *stage, const struct plan 
 
 static uint32_t experts_capacity(const struct bench_stage *stage, const struct plan *plan)
 {
-    const struct bench_request *r = stage->request;
-    uint64_t prompt = min_u64((uint64_t)plan->experts_per_pass * r->id_count,
-                              (uint64_t)stage->result->layers * stage->result->experts *
-                                  div_ceil(r->id_count, plan->chunk));
-    uint64_t wanted = steps_of(r) * plan->experts_per_pass + prompt + LOG_SLACK;
+    uint64_t wanted = steps_of(stage->request) * plan->experts_per_pass +
+                      prompt_experts(stage, plan) + LOG_SLACK;
     return (uint32_t)min_u64(wanted, LOG_BYTES_MOST / sizeof(struct journal_expert));
 }
 
