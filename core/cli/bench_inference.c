@@ -156,6 +156,12 @@ static void begin_measuring(struct measuring *m, uint64_t now_ns)
                  m->stage->request->tokens == 1 ? SPANS_ALL : SPANS_WAITS);
 }
 
+/* Means over workers may shrink when workers come back from rest. */
+static uint64_t grown(uint64_t from, uint64_t to)
+{
+    return to - min_u64(from, to);
+}
+
 static void take_token(struct measuring *m, uint64_t now_ns)
 {
     struct bench_inference *out = m->out;
@@ -163,7 +169,7 @@ static void take_token(struct measuring *m, uint64_t now_ns)
     uint64_t stalled_ns = stalled(&m->now);
     out->tokens++;
     histogram_add(&out->token, now_ns - m->last_ns);
-    histogram_add(&out->stall, stalled_ns - m->stalled_ns);
+    histogram_add(&out->stall, grown(m->stalled_ns, stalled_ns));
     m->stalled_ns = stalled_ns;
     m->last_ns = m->stage->result->to_ns = now_ns;
 }
@@ -320,9 +326,9 @@ static int conclude(struct measuring *m)
     out->missed = result->log.missed;
     out->peak_bytes = memory_status("VmHWM:");
     for (int i = 0; i < STALL_CAUSES && out->tokens > 0; i++) {
-        out->stall_ns[i] = m->now.stall_ns[i] - m->from.stall_ns[i];
+        out->stall_ns[i] = grown(m->from.stall_ns[i], m->now.stall_ns[i]);
     }
-    out->busy_ns = out->tokens > 0 ? m->now.busy_ns - m->from.busy_ns : 0;
+    out->busy_ns = out->tokens > 0 ? grown(m->from.busy_ns, m->now.busy_ns) : 0;
     TRY(count_experts(result, out));
     return bench_job_figures(m->stage, JOB_INFERENCE, &result->log, result->from_ns, result->to_ns,
                              true);

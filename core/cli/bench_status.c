@@ -32,7 +32,7 @@ static void engine_part(char *text, size_t capacity, const struct bench_status_n
              "\"stall_ns\":%llu,\"hit_rate\":%s",
              (double)(to->requests - from->requests) / seconds, to->depth,
              (unsigned long long)to->in_flight_bytes, to->tokens,
-             (unsigned long long)(to->stall_ns - from->stall_ns), rate);
+             (unsigned long long)(to->stall_ns - min_u64(to->stall_ns, from->stall_ns)), rate);
 }
 
 static void print(struct bench_status *status, const struct bench_status_now *now, uint64_t now_ns)
