@@ -30,7 +30,10 @@ static void add(struct bench_verdict *verdict, bool invalid, const char *format,
     }
     verdict->valid = verdict->valid && !invalid;
     if (verdict->count == BENCH_REASONS_MAX) {
-        return;
+        if (!invalid || verdict->invalid == BENCH_REASONS_MAX) {
+            return;
+        }
+        verdict->count--; /* the last warning makes room */
     }
     uint32_t at = invalid ? verdict->invalid : verdict->count;
     memmove(verdict->reason[at + 1], verdict->reason[at],
