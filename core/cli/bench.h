@@ -167,7 +167,8 @@ struct bench_result {
     uint32_t layers, experts;     /* of the model */
     uint64_t expert_bytes;        /* most an expert's windows take, 0 = no experts */
     bool synthetic;
-    /* Of the last round of the last point, for exports and pictures; empty when none was made. */
+    /* Of the last round that was begun, for exports and pictures; empty when none was. */
+    uint32_t logged;              /* its point: points are visited back and forth */
     struct io_log log;
     struct journal journal;
     uint64_t from_ns, to_ns;      /* its measured stretch */

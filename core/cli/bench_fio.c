@@ -196,7 +196,7 @@ static void write_names(const struct export *x, FILE *out)
 static void write_limit(struct export *x, FILE *out)
 {
     const struct bench_result *result = x->result;
-    const struct bench_point_result *p = &result->point[result->request->point_count - 1];
+    const struct bench_point_result *p = &result->point[result->logged];
     const struct bench_round *round = &p->round[p->rounds - 1];
     const struct bench_limit *best = &round->limit[0][round->limit_best[0]];
     fprintf(out, "# What the drive gives for random places with its queue full. fio --readonly "
@@ -252,8 +252,7 @@ static char *absolute_prefix(const char *prefix)
 int bench_fio_export(const struct bench_result *result, const char *prefix)
 {
     char *absolute = absolute_prefix(prefix);
-    const struct bench_request *q = result->request;
-    const struct bench_facts *facts = &result->point[q->point_count - 1].facts;
+    const struct bench_facts *facts = &result->point[result->logged].facts;
     struct export x = {.result = result, .prefix = absolute, .depth = facts->io_depth *
                        (uint32_t)max_u64(1, facts->devices), .largest_bytes = PAGE_BYTES};
     if (absolute == NULL) {

@@ -130,6 +130,8 @@ static int open_records(struct bench_stage *stage)
     TRY(size_records(stage, &r));
     io_log_close(&result->log);
     journal_close(&result->journal);
+    result->logged = (uint32_t)(stage->to - result->point);
+    result->from_ns = result->to_ns = 0;
     stage->options.log = &result->log;
     stage->options.journal = &result->journal;
     TRY(io_log_open(&result->log, r.reads));

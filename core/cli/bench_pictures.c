@@ -19,9 +19,10 @@ const char *const bench_picture_names[] = {"bandwidth", "timeline", "latency", "
 
 static const char *const class_names[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
 
+/* The one whose reads are in the log; an earlier one of that point when it was not completed. */
 static const struct bench_round *last_round(const struct bench_result *result)
 {
-    const struct bench_point_result *p = &result->point[result->request->point_count - 1];
+    const struct bench_point_result *p = &result->point[result->logged];
     return p->rounds > 0 ? &p->round[p->rounds - 1] : NULL;
 }
 
