@@ -193,21 +193,33 @@ static void write_names(const struct export *x, FILE *out)
     fprintf(out, "\n");
 }
 
+/* The best setting that was measured, or the run's own; in flight on all drives together. */
+static struct bench_limit limit_of(const struct bench_result *result)
+{
+    const struct bench_point_result *p = &result->point[result->logged];
+    const struct bench_round *round = &p->round[p->rounds - 1];
+    struct bench_limit limit = round->limit[0][round->limit_best[0]];
+    if (limit.depth == 0) {
+        limit.depth = p->facts.io_depth;
+        limit.chunk_bytes = p->facts.io_size_bytes;
+    }
+    limit.depth *= (uint32_t)max_u64(1, p->facts.devices);
+    return limit;
+}
+
 static void write_limit(struct export *x, FILE *out)
 {
     const struct bench_result *result = x->result;
-    const struct bench_point_result *p = &result->point[result->logged];
-    const struct bench_round *round = &p->round[p->rounds - 1];
-    const struct bench_limit *best = &round->limit[0][round->limit_best[0]];
+    const struct bench_limit best = limit_of(result);
     fprintf(out, "# What the drive gives for random places with its queue full. fio --readonly "
             "FILE\n[global]\nioengine=io_uring\ndirect=1\nfixedbufs=1\ninvalidate=0\nthread=1\n"
             "rw=randread\nnorandommap=1\nblockalign=4k\ntime_based=1\nruntime=%d\nramp_time=2\n"
             "randseed=%llu\n", LIMIT_SECONDS, (unsigned long long)result->request->seed);
     write_names(x, out);
-    uint64_t most = max_u64(best->chunk_bytes * best->depth, result->expert_bytes * EXPERT_DEPTH);
+    uint64_t most = max_u64(best.chunk_bytes * best.depth, result->expert_bytes * EXPERT_DEPTH);
     write_buffers(x, out, most, 1);
-    fprintf(out, "[limit]\nbs=%llu\niodepth=%u\n", (unsigned long long)best->chunk_bytes,
-            best->depth);
+    fprintf(out, "[limit]\nbs=%llu\niodepth=%u\n", (unsigned long long)best.chunk_bytes,
+            best.depth);
     if (result->expert_bytes > 0) {
         fprintf(out, "[experts]\nstonewall\nbs=%llu\niodepth=%d\n",
                 (unsigned long long)result->expert_bytes, EXPERT_DEPTH);

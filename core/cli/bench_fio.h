@@ -11,7 +11,7 @@
 
 #include "core/cli/bench.h"
 
-/* ERR_OUTPUT, ERR_USAGE (nothing was read), ERR_MEMORY. */
+/* Of a benchmark whose rounds are complete. ERR_OUTPUT, ERR_MEMORY. */
 int bench_fio_export(const struct bench_result *result, const char *prefix);
 
 #endif
