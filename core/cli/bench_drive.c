@@ -43,6 +43,7 @@ struct random_reads {
     struct rng rng;
     uint64_t until_ns, total_bytes;
     uint32_t chunk_bytes;
+    uint32_t left;                /* as many as the log holds, so that figures are of all reads */
 };
 
 static bool next_random(void *ctx, struct reader_read *read)
@@ -58,7 +59,7 @@ static bool next_random(void *ctx, struct reader_read *read)
     uint64_t page = min_u64(at / PAGE_BYTES, pages - wanted);
     *read = (struct reader_read){.offset_bytes = page * PAGE_BYTES, .file = file,
                                  .size_bytes = (uint32_t)(wanted * PAGE_BYTES)};
-    return nondet_now_ns() < r->until_ns;
+    return r->left-- > 0 && nondet_now_ns() < r->until_ns;
 }
 
 /* One setting; its figures are the job's when it is the best so far. */
@@ -69,6 +70,7 @@ static int run_limit(struct bench_stage *stage, enum bench_job_kind kind, struct
     struct bench_limit *limit = &stage->round->limit[after][index];
     uint32_t *best = &stage->round->limit_best[after];
     struct random_reads reads = {.files = stage->files, .chunk_bytes = (uint32_t)limit->chunk_bytes,
+                                 .left = log->capacity,
                                  .rng = rng_seed(stage->request->seed + index + 1000U * after)};
     struct reader_result result;
     struct reader *reader;
