@@ -167,7 +167,7 @@ static int make_points(struct bench_result *result)
 int bench_run(const struct bench_request *request, struct bench_result *out)
 {
     struct io_files files = {.file = NULL};
-    *out = (struct bench_result){.request = request};
+    *out = (struct bench_result){.request = request, .environment = {.diskstats_fd = -1}};
     TRY(make_points(out));
     int rc = look_at_model(out, &files);
     if (rc == 0) {
@@ -199,6 +199,8 @@ void bench_fini(struct bench_result *result)
     free(result->span_layer);
     io_log_close(&result->log);
     journal_close(&result->journal);
-    environment_close(&result->environment);
+    if (result->request != NULL) {
+        environment_close(&result->environment); /* descriptor 0 of one never begun is not ours */
+    }
     *result = (struct bench_result){0};
 }
