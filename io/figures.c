@@ -57,7 +57,7 @@ static void count_read(const struct io_record *r, struct io_figures *out)
     histogram_add(&out->lat, r->ended_ns - r->begun_ns);
 }
 
-/* A hand-over of `count` reads, the last of them r. */
+/* A hand-over of `count` reads, the first of them r. */
 static void count_submit(const struct io_record *r, uint64_t count, struct io_figures *out)
 {
     uint64_t took_ns = r->sent_ns - r->begun_ns;

@@ -102,7 +102,7 @@ static const struct command command = {
 
 /* ---- lists ---- */
 
-/* The index-th entry of a list, into text; false when there is none. ERR_USAGE when too long. */
+/* The entry of a list at *at, which moves behind it, into text. ERR_USAGE: empty or too long. */
 static int list_entry(const char *option, const char **at, char text[64], bool *more)
 {
     size_t length = strcspn(*at, ",");
