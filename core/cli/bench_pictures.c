@@ -9,6 +9,7 @@
 #include "core/cli/bench_figure.h"
 #include "core/cli/output.h"
 #include "core/cli/picture.h"
+#include "core/cli/report.h"
 
 #define BINS 160U         /* of time */
 #define LATENCY_BINS 96U  /* four to a doubling */
@@ -16,8 +17,6 @@
 
 const char *const bench_picture_names[] = {"bandwidth", "timeline", "latency", "percentiles",
                                            "ladder", "sweep", NULL};
-
-static const char *const class_names[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
 
 /* The one whose reads are in the log; an earlier one of that point when it was not completed. */
 static const struct bench_round *last_round(const struct bench_result *result)
@@ -139,8 +138,8 @@ static int draw_latency(const struct bench_round *round, const char *dir)
         if (h->count > 0) {
             count_latencies(h, x[c], y[c]);
             p.series[p.series_count++] = (struct picture_series){
-                .name = class_names[c], .kind = PICTURE_STEPS, .count = LATENCY_BINS, .x = x[c],
-                .y = y[c]};
+                .name = report_class_names[c], .kind = PICTURE_STEPS, .count = LATENCY_BINS,
+                .x = x[c], .y = y[c]};
         }
     }
     return p.series_count > 0 ? picture_write(dir, &p) : 0;
@@ -169,8 +168,8 @@ static int draw_percentiles(const struct bench_round *round, const char *dir)
         if (h->count > 0) {
             curve(h, x[c], y[c]);
             p.series[p.series_count++] = (struct picture_series){
-                .name = class_names[c], .kind = PICTURE_LINES, .count = CURVE_POINTS, .x = x[c],
-                .y = y[c]};
+                .name = report_class_names[c], .kind = PICTURE_LINES, .count = CURVE_POINTS,
+                .x = x[c], .y = y[c]};
         }
     }
     return p.series_count > 0 ? picture_write(dir, &p) : 0;

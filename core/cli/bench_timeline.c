@@ -7,6 +7,7 @@
 #include "core/cli/bench_figure.h"
 #include "core/cli/bench_pictures.h"
 #include "core/cli/picture.h"
+#include "core/cli/report.h"
 
 #define LANES_MAX 64U
 #define SPANS_SHOWN 8000U
@@ -175,12 +176,11 @@ static const char *doing_name(uint8_t doing)
 
 static void write_reads(const struct bench_result *r, uint64_t from_ns, uint64_t to_ns, FILE *out)
 {
-    static const char *const classes[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
     uint64_t free_at[LANES_MAX] = {0};
     for (uint32_t i = 0; i < r->log.count; i++) {
         const struct io_record *x = &r->log.record[i];
         if (shown(x, from_ns, to_ns) && x->begun_ns >= from_ns) {
-            event(out, classes[x->label % READ_CLASSES], 1, lane_for(free_at, x),
+            event(out, report_class_names[x->label % READ_CLASSES], 1, lane_for(free_at, x),
                   x->begun_ns - from_ns, x->ended_ns - from_ns, "bytes", x->size_bytes);
         }
     }

@@ -325,19 +325,6 @@ static int choose_model(struct bench *b, const char **dir)
 
 /* ---- the report ---- */
 
-static int print_json(struct bench *b, FILE *out, bool plus)
-{
-    cJSON *json = bench_json(&b->result, plus);
-    char *text = json != NULL ? cJSON_Print(json) : NULL;
-    cJSON_Delete(json);
-    if (text == NULL) {
-        return err_set(ERR_MEMORY, "no memory for the report");
-    }
-    fprintf(out, "%s\n", text);
-    free(text);
-    return 0;
-}
-
 static int report(struct bench *b)
 {
     FILE *out = b->output.file;
@@ -346,10 +333,10 @@ static int report(struct bench *b)
         bench_print(out, &b->result);
         break;
     case FORMAT_JSON:
-        TRY(print_json(b, out, false));
+        TRY(output_json(out, bench_json(&b->result, false)));
         break;
     case FORMAT_JSON_PLUS:
-        TRY(print_json(b, out, true));
+        TRY(output_json(out, bench_json(&b->result, true)));
         break;
     case FORMAT_TERSE:
         bench_terse(out, &b->result);
