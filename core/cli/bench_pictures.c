@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/cli/bench_figure.h"
+#include "core/cli/bench_metrics.h"
 #include "core/cli/output.h"
 #include "core/cli/picture.h"
 #include "core/cli/report.h"
@@ -14,6 +15,7 @@
 #define BINS 160U         /* of time */
 #define LATENCY_BINS 96U  /* four to a doubling */
 #define CURVE_POINTS 200U
+#define ROUNDS_SHOWN 128U /* at most */
 
 const char *const bench_picture_names[] = {"bandwidth", "timeline", "latency", "percentiles",
                                            "ladder", "sweep", NULL};
@@ -183,33 +185,19 @@ struct spread {
     uint32_t count;
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median and range over the rounds of a point, of seconds per token. */
-static bool seconds_of(const struct bench_point_result *p, double *median, double *low,
+static bool seconds_of(const struct bench_result *r, uint32_t point, double *median, double *low,
                        double *high)
 {
-    double values[128];
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < p->rounds && n < 128; k++) {
-        const struct bench_inference *in = &p->round[k].inference;
-        if (in->tokens > 0) {
-            values[n++] = (double)in->wall_ns / 1e9 / in->tokens;
-        }
-    }
-    if (n == 0) {
+    double values[ROUNDS_SHOWN];
+    if (r->point[point].rounds > ROUNDS_SHOWN) {
         return false;
     }
-    qsort(values, n, sizeof *values, by_value);
-    *median = (values[n / 2] + values[(n - 1) / 2]) / 2;
-    *low = values[0];
-    *high = values[n - 1];
-    return true;
+    struct samples s = bench_samples(r, point, METRIC_TOKEN_S, values);
+    *median = samples_median(&s);
+    *low = samples_least(&s);
+    *high = samples_most(&s);
+    return s.count > 0;
 }
 
 static int draw_ladder(const struct bench_result *r, const char *dir)
@@ -219,7 +207,7 @@ static int draw_ladder(const struct bench_result *r, const char *dir)
     for (uint32_t i = 0; i < r->request->point_count; i++) {
         const struct bench_point_result *p = &r->point[i];
         double *at = &s.y[s.count];
-        if (seconds_of(p, at, &s.low[s.count], &s.high[s.count])) {
+        if (seconds_of(r, i, at, &s.low[s.count], &s.high[s.count])) {
             s.x[s.count++] = (double)p->facts.ram_bytes / (double)GIB;
             different += i > 0 && p->facts.ram_bytes != r->point[0].facts.ram_bytes;
         }
@@ -244,7 +232,7 @@ static int draw_sweep(const struct bench_result *r, const char *dir)
         double median;
         double low;
         double high;
-        if (seconds_of(p, &median, &low, &high)) {
+        if (seconds_of(r, i, &median, &low, &high)) {
             snprintf(text[s.count], sizeof text[0], "%ux%lluK %s", p->facts.io_depth,
                      (unsigned long long)(p->facts.io_size_bytes / KIB), p->point.policy);
             names[s.count] = text[s.count];
