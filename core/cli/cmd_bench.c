@@ -131,32 +131,33 @@ static int add_value(const char *option, uint64_t *values, uint32_t *count, uint
     return 0;
 }
 
-static int read_depth(const char *text, uint64_t *value)
+static int read_depth(const char *option, const char *text, uint64_t *value)
 {
     char *end;
     unsigned long parsed = strtoul(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || parsed < 1 || parsed > 1024) {
-        return err_set(ERR_USAGE, "--io-depth: '%s' is no number from 1 to 1024", text);
+        return err_set(ERR_USAGE, "--%s: '%s' is no number from 1 to 1024", option, text);
     }
     *value = parsed;
     return 0;
 }
 
-static int read_io_size(const char *text, uint64_t *value)
+static int read_io_size(const char *option, const char *text, uint64_t *value)
 {
-    TRY(options_size("io-size", text, value));
+    TRY(options_size(option, text, value));
     if (*value < PAGE_BYTES || *value > GIB || *value % PAGE_BYTES != 0) {
-        return err_set(ERR_USAGE, "--io-size: %s is no multiple of 4096 from 4K to 1G", text);
+        return err_set(ERR_USAGE, "--%s: %s is no multiple of 4096 from 4K to 1G", option,
+                       text);
     }
     return 0;
 }
 
-static int read_ram(const char *text, uint64_t *value)
+static int read_ram(const char *option, const char *text, uint64_t *value)
 {
-    return options_size("ram", text, value);
+    return options_size(option, text, value);
 }
 
-static int read_policy(const char *text, uint64_t *value)
+static int read_policy(const char *option, const char *text, uint64_t *value)
 {
     for (uint64_t i = 0; policy_table[i] != NULL; i++) {
         if (strcmp(policy_table[i]->name, text) == 0) {
@@ -164,14 +165,14 @@ static int read_policy(const char *text, uint64_t *value)
             return 0;
         }
     }
-    return err_set(ERR_USAGE, "--cache-policy: no cache policy is called '%s'; they are: "
-                   ENGINE_POLICIES, text);
+    return err_set(ERR_USAGE, "--%s: no cache policy is called '%s'; they are: "
+                   ENGINE_POLICIES, option, text);
 }
 
 /* "auto" stands alone. */
 static int read_list(const char *option, const char *list,
-                     int (*read)(const char *text, uint64_t *value), uint64_t values[LISTED_MAX],
-                     uint32_t *count)
+                     int (*read)(const char *option, const char *text, uint64_t *value),
+                     uint64_t values[LISTED_MAX], uint32_t *count)
 {
     *count = 0;
     if (strcmp(list, "auto") == 0 && read != read_policy) {
@@ -182,7 +183,7 @@ static int read_list(const char *option, const char *list,
         char text[64];
         uint64_t value;
         TRY(list_entry(option, &list, text, &more));
-        TRY(read(text, &value));
+        TRY(read(option, text, &value));
         TRY(add_value(option, values, count, value));
     }
     return 0;
