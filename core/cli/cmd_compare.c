@@ -20,27 +20,14 @@ static const struct option_row rows[] = {
 
 static const struct command command = {
     "compare", "A.json B.json [C.json ..] [--json FILE|-]",
-    "Shows files of `k3ring bench --json` (or `k3ring run --json`) beside the first, with the\n"
-    "change of each metric, its 95 % interval, and whether the repeats bear it out.",
+    "Shows reports of `k3ring bench --output-format json` (or `k3ring run --json`) beside the\n"
+    "first: change of each metric, its 95 % interval, and whether the repeats bear it out.",
     rows, countof(rows), 2, COMPARE_FILES_MAX};
-
-static int write_json(struct output *json, const struct measured *file, uint32_t count)
-{
-    cJSON *root = compare_json(file, count);
-    char *text = root != NULL ? cJSON_Print(root) : NULL;
-    cJSON_Delete(root);
-    if (text == NULL) {
-        return err_set(ERR_MEMORY, "no memory for the comparison");
-    }
-    fprintf(json->file, "%s\n", text);
-    cJSON_free(text);
-    return 0;
-}
 
 static int compare(struct output *json, const struct measured *file, uint32_t count)
 {
     if (json->file != NULL) {
-        TRY(write_json(json, file, count));
+        TRY(output_json(json->file, compare_json(file, count)));
     }
     if (json->file != stdout) {
         TRY(compare_print(stdout, file, count));

@@ -268,8 +268,8 @@ int measured_take(struct measured *m, const char *name, const cJSON *tree)
     if (measured_is_run(tree)) {
         return measured_take_run(m, tree);
     }
-    return err_set(ERR_IO, "%s: is not what `k3ring bench --json` or `k3ring run --json` writes",
-                   name);
+    return err_set(ERR_IO, "%s: is not what `k3ring bench --output-format json` or `k3ring run "
+                   "--json` writes", name);
 }
 
 /* What files and JSON call a refused model is an unreadable file here. */
@@ -289,8 +289,8 @@ int measured_read(struct measured *m, const char *path)
     struct file_text file;
     *m = (struct measured){.path = path};
     if (!file_exists(path)) {
-        return err_set(ERR_IO, "%s: there is no such file; give what `k3ring bench --json` wrote",
-                       path);
+        return err_set(ERR_IO, "%s: there is no such file; give what `k3ring bench "
+                       "--output-format json` wrote", path);
     }
     TRY(unreadable(file_read(path, MEASURED_BYTES_MAX, &file)));
     cJSON *tree = json_parse(file.text, file.size_bytes, path, false);
