@@ -5,6 +5,11 @@
 
 #include "core/exec/exec_priv.h"
 
+_Static_assert((int)DOING_TILE == (int)TASK_TILE && (int)DOING_PART == (int)TASK_PART &&
+                   (int)DOING_EXPERT == (int)TASK_EXPERT &&
+                   (int)DOING_EXPERT_HIDDEN == (int)TASK_EXPERT_HIDDEN,
+               "a span's doing is the kind of its task");
+
 int journal_open(struct journal *j, uint32_t experts_max, uint32_t workers, uint32_t spans_max,
                  uint32_t waits_max)
 {
