@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report for people, after fio's. */
 #include <math.h>
+#include <string.h>
 
 #include "core/cli/bench_full.h"
 #include "core/cli/bench_print_priv.h"
@@ -262,13 +263,30 @@ static void put_full(const struct bench_page *page)
     }
 }
 
+/* False also when a point has no round, or rounds made different numbers of tokens. */
+static bool same_bits(const struct bench_result *r, const unsigned char *hash)
+{
+    for (uint32_t i = 0; i < r->request->point_count; i++) {
+        for (uint32_t k = 0; k < r->point[i].rounds; k++) {
+            if (memcmp(r->point[i].round[k].inference.hash, hash, LOGITS_HASH_BYTES) != 0) {
+                return false;
+            }
+        }
+        if (r->point[i].rounds == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The same tokens everywhere is what makes points comparable. */
 static void put_bits(const struct bench_page *page)
 {
     char text[65];
     generate_hash_text(page->round->inference.hash, text);
     fprintf(page->out, "bits    logits %s%s\n", text,
-            page->result->request->point_count > 1 && page->result->verdict.valid
+            page->result->request->point_count > 1 &&
+                    same_bits(page->result, page->round->inference.hash)
                 ? ", the same at every point" : "");
 }
 
