@@ -426,6 +426,34 @@ START_TEST(fio_plays_back_what_was_read)
 }
 END_TEST
 
+static void has_line(const char *path, const char *wanted)
+{
+    char line[256];
+    bool found = false;
+    FILE *file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        found = found || strcmp(line, wanted) == 0;
+    }
+    fclose(file);
+    ck_assert_msg(found, "%s: no line %s", path, wanted);
+}
+
+/* The last round visits the points backwards: the first one's reads were written down last. */
+START_TEST(what_fio_gets_is_of_the_point_that_was_measured_last)
+{
+    char path[2 * TINY_PATH_BYTES];
+    k3ring("bench %s --ram 32M --pin 0 --limit-time 0 --tokens 1 --io-depth 2,4 --repeat 2 "
+           "--export-fio %s/back", disk.dir, folder.dir);
+    expect_verdict();
+    snprintf(path, sizeof path, "%s/back.replay.fio", folder.dir);
+    has_line(path, "iodepth=2");
+    snprintf(path, sizeof path, "%s/back.limit.fio", folder.dir);
+    has_line(path, "iodepth=2");
+}
+END_TEST
+
 /* ---- ends and refusals ---- */
 
 START_TEST(a_signal_ends_it_at_once_and_by_its_number)
@@ -538,6 +566,7 @@ int main(void)
     tcase_add_test(tcase, pictures_and_a_page_stand_beside_the_report);
     tcase_add_test(tcase, nothing_but_reports_is_written);
     tcase_add_loop_test(tcase, fio_plays_back_what_was_read, 0, 2);
+    tcase_add_test(tcase, what_fio_gets_is_of_the_point_that_was_measured_last);
     tcase_add_test(tcase, a_signal_ends_it_at_once_and_by_its_number);
     tcase_add_test(tcase, no_output_replaces_a_file_of_the_model);
     tcase_add_loop_test(tcase, what_cannot_be_meant_is_refused_in_one_line, 0, CASES);

@@ -110,6 +110,28 @@ START_TEST(run_is_busy_times_time_busy)
 }
 END_TEST
 
+START_TEST(a_reason_to_refuse_stands_before_any_number_of_warnings)
+{
+    const uint32_t points = 13;
+    struct bench_sample *sample = bench_sample_new(points, 2);
+    const struct bench_verdict *verdict = &sample->result.verdict;
+    for (uint32_t i = 0; i < 2 * points; i++) { /* each drifts by another amount */
+        struct bench_round *round = bench_sample_round(sample, i / 2, i % 2);
+        round->limit[1][round->limit_best[1]].rate = 0.9e9 - 0.02e9 * i;
+    }
+    bench_judge(&sample->result);
+    ck_assert(verdict->valid);
+    ck_assert_uint_eq(verdict->count, BENCH_REASONS_MAX);
+    bench_sample_round(sample, points - 1, 1)->job[JOB_INFERENCE].all.errors = 1;
+    bench_judge(&sample->result);
+    ck_assert(!verdict->valid);
+    ck_assert_uint_eq(verdict->invalid, 1);
+    ck_assert_uint_eq(verdict->count, BENCH_REASONS_MAX);
+    ck_assert_str_eq(verdict->reason[0], "inference: 1 reads failed");
+    bench_sample_free(sample);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench_shares");
@@ -119,6 +141,7 @@ int main(void)
     tcase_add_test(test, what_was_not_measured_has_a_substitute);
     tcase_add_test(test, an_empty_round_is_all_zero);
     tcase_add_loop_test(test, run_is_busy_times_time_busy, 0, 300);
+    tcase_add_test(test, a_reason_to_refuse_stands_before_any_number_of_warnings);
     suite_add_tcase(suite, test);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
