@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/memory.h"
 #include "core/base/nondet.h"
 #include "core/cli/bench_priv.h"
 #include "core/cli/signals.h"
@@ -12,7 +13,7 @@
 #define LIMIT_RECORDS (1U << 18)
 #define FLIGHT_FIRST (4 * MIB)
 #define DEPTH_MAX 1024U
-#define RAM_SHARE 2U              /* a limit's memory is at most this part of --ram */
+#define RAM_SHARE 2U              /* a reader's memory is at most this part of --ram */
 
 static bool stop_asked(void)
 {
@@ -25,6 +26,20 @@ static void on_tick(void *ctx, uint64_t done_bytes)
     struct bench_status_now now = {.job = bench_job_names[stage->kind], .bytes = done_bytes};
     progress_show(&stage->progress, done_bytes, 0, NULL);
     bench_status_show(stage->status, &now);
+}
+
+/* Most that a reader may take: no engine is open meanwhile. */
+static uint64_t reader_room(const struct bench_stage *stage)
+{
+    const char *why;
+    uint64_t ram = stage->options.ram_bytes;
+    return (ram != ENGINE_RAM_AUTO ? ram : memory_available(&why)) / RAM_SHARE;
+}
+
+static bool has_room(const struct bench_stage *stage, uint64_t depth, uint64_t size_bytes)
+{
+    return reader_bytes((uint32_t)depth, stage->files->device_count, size_bytes) <=
+           reader_room(stage);
 }
 
 static int open_reader(struct bench_stage *stage, struct reader **out, uint32_t depth,
@@ -93,17 +108,30 @@ static int run_limit(struct bench_stage *stage, enum bench_job_kind kind, struct
     return 0;
 }
 
+/* Reads of the point's size, or what of it the largest file and the memory hold. */
+static uint64_t choose_chunk(const struct bench_stage *stage)
+{
+    uint64_t most = PAGE_BYTES;
+    for (uint32_t i = 0; i < stage->files->count; i++) {
+        most = max_u64(most, stage->files->file[i].size_bytes);
+    }
+    uint64_t chunk = min_u64(stage->to->facts.io_size_bytes, align_up(most, PAGE_BYTES));
+    while (chunk > PAGE_BYTES && !has_room(stage, 1, chunk)) {
+        chunk = align_up(chunk / 2, PAGE_BYTES);
+    }
+    return chunk;
+}
+
 /* The settings that the memory allows; at least one. Returns the first of them. */
 static uint32_t choose_limits(const struct bench_stage *stage, struct bench_limit *limits)
 {
-    uint64_t chunk = stage->to->facts.io_size_bytes;
-    uint64_t ram = stage->options.ram_bytes;
+    uint64_t chunk = choose_chunk(stage);
+    uint64_t last = 0;
     uint32_t first = BENCH_LIMITS;
     for (uint32_t i = 0; i < BENCH_LIMITS; i++) {
         uint64_t depth = min_u64(DEPTH_MAX, max_u64(1, (FLIGHT_FIRST << i) / chunk));
-        uint64_t memory = reader_bytes((uint32_t)depth, stage->files->device_count, chunk);
-        bool same = i > 0 && limits[i - 1].depth == depth;
-        if ((ram == ENGINE_RAM_AUTO || memory <= ram / RAM_SHARE || i == 0) && !same) {
+        if (depth != last && (i == 0 || has_room(stage, depth, chunk))) {
+            last = depth;
             limits[i] = (struct bench_limit){.depth = (uint32_t)depth, .chunk_bytes = chunk};
             first = i < first ? i : first;
         }
@@ -159,9 +187,25 @@ static bool next_recorded(void *ctx, struct reader_read *read)
     return true;
 }
 
+/* The memory of a replay: the largest of its reads, as many as were in flight, if need be fewer. */
+static void choose_replay(const struct bench_stage *stage, uint32_t *depth, uint64_t *size_bytes)
+{
+    struct recorded_reads reads = {.result = stage->result};
+    struct reader_read read;
+    *depth = stage->to->facts.io_depth;
+    *size_bytes = PAGE_BYTES;
+    while (next_recorded(&reads, &read)) {
+        *size_bytes = max_u64(*size_bytes, read.size_bytes);
+    }
+    while (*depth > 1 && !has_room(stage, *depth, *size_bytes)) {
+        *depth /= 2;
+    }
+}
+
 int bench_replay(struct bench_stage *stage)
 {
-    const struct bench_facts *facts = &stage->to->facts;
+    uint32_t depth;
+    uint64_t size_bytes;
     struct recorded_reads reads = {.result = stage->result};
     struct reader_result result;
     struct reader *reader = NULL;
@@ -172,7 +216,8 @@ int bench_replay(struct bench_stage *stage)
     }
     TRY(io_log_open(&log, stage->result->log.count));
     progress_begin(&stage->progress, "replay", stage->request->quiet);
-    int rc = open_reader(stage, &reader, facts->io_depth, facts->io_size_bytes, &log);
+    choose_replay(stage, &depth, &size_bytes);
+    int rc = open_reader(stage, &reader, depth, size_bytes, &log);
     if (rc == 0) {
         bench_job_begin(stage, JOB_REPLAY);
         rc = reader_run(reader, next_recorded, &reads, &result);
