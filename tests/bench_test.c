@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -467,6 +468,70 @@ START_TEST(a_signal_ends_it_at_once_and_by_its_number)
 }
 END_TEST
 
+#ifndef K3RING_SANITIZED
+/* However deep the queue and large the requests, in every job. */
+START_TEST(memory_stays_below_its_ceiling)
+{
+    static const char *const windows[] = {"--io-depth 8", "--io-depth 64 --io-size 1M",
+                                          "--io-depth 4 --io-size 16M"};
+    struct rusage usage;
+    k3ring("bench %s --ram 24M --limit-time 1 --tokens 3 %s", disk.dir, windows[_i]);
+    expect_verdict();
+    ck_assert_int_eq(getrusage(RUSAGE_CHILDREN, &usage), 0);
+    ck_assert_int_gt(usage.ru_maxrss, 4 * 1024);
+    ck_assert_int_le(usage.ru_maxrss, 24 * 1024);
+}
+END_TEST
+#endif
+
+static void expect_same_windows(const cJSON *before, const cJSON *after)
+{
+    ck_assert_int_gt(cJSON_GetArraySize(before), 0);
+    ck_assert_int_eq(cJSON_GetArraySize(before), cJSON_GetArraySize(after));
+    for (int i = 0; i < cJSON_GetArraySize(before); i++) {
+        const cJSON *a = cJSON_GetArrayItem(before, i);
+        const cJSON *b = cJSON_GetArrayItem(after, i);
+        ck_assert(number(a, "depth") == number(b, "depth"));
+        ck_assert(number(a, "chunk_bytes") == number(b, "chunk_bytes"));
+        ck_assert(i == 0 || number(a, "depth") > number(cJSON_GetArrayItem(before, i - 1),
+                                                        "depth"));
+    }
+}
+
+/* A drift between different requests would be none of the drive. At 24M the log of reads takes
+ * from the ring; at 16M a request holds the first windows. */
+START_TEST(both_limits_use_the_same_windows_once_each)
+{
+    static const char *const settings[] = {"--limit-time 1 --ram 24M --tokens 400",
+                                           "--limit-time 1 --ram 1G --io-size 16M"};
+    cJSON *root = bench_json(&disk, settings[_i]);
+    const cJSON *limit = at(root, "device_limit");
+    if (process.status == 0) {
+        expect_same_windows(at(limit, "before"), at(limit, "after"));
+    } else {
+        printf("note: no figures of a drive here\n");
+    }
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(the_simulator_is_no_drive)
+{
+    k3ring("bench %s " QUICK " --tokens 2 --io sim", disk.dir);
+    ck_assert_int_eq(process.status, 5);
+    ck_assert_ptr_nonnull(strstr(process.err, "simulator"));
+}
+END_TEST
+
+/* Its requests are a thousandth of the model's: their rate says nothing of it. */
+START_TEST(other_widths_tell_nothing_of_the_full_model)
+{
+    k3ring("bench %s " QUICK " --tokens 2", disk.dir);
+    expect_verdict();
+    ck_assert_ptr_null(strstr(process.out, "Kimi K3"));
+}
+END_TEST
+
 /* Neither by name nor by a link, whichever command and whatever the output. */
 START_TEST(no_output_replaces_a_file_of_the_model)
 {
@@ -568,6 +633,12 @@ int main(void)
     tcase_add_loop_test(tcase, fio_plays_back_what_was_read, 0, 2);
     tcase_add_test(tcase, what_fio_gets_is_of_the_point_that_was_measured_last);
     tcase_add_test(tcase, a_signal_ends_it_at_once_and_by_its_number);
+#ifndef K3RING_SANITIZED
+    tcase_add_loop_test(tcase, memory_stays_below_its_ceiling, 0, 3);
+#endif
+    tcase_add_loop_test(tcase, both_limits_use_the_same_windows_once_each, 0, 2);
+    tcase_add_test(tcase, the_simulator_is_no_drive);
+    tcase_add_test(tcase, other_widths_tell_nothing_of_the_full_model);
     tcase_add_test(tcase, no_output_replaces_a_file_of_the_model);
     tcase_add_loop_test(tcase, what_cannot_be_meant_is_refused_in_one_line, 0, CASES);
     suite_add_tcase(suite, tcase);

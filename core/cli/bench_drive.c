@@ -139,6 +139,18 @@ static uint32_t choose_limits(const struct bench_stage *stage, struct bench_limi
     return first;
 }
 
+/* The same settings, so that the two can be compared. */
+static uint32_t repeat_limits(const struct bench_limit *before, struct bench_limit *limits)
+{
+    uint32_t first = BENCH_LIMITS;
+    for (uint32_t i = 0; i < BENCH_LIMITS; i++) {
+        limits[i] = (struct bench_limit){.depth = before[i].depth,
+                                         .chunk_bytes = before[i].chunk_bytes};
+        first = first == BENCH_LIMITS && limits[i].depth > 0 ? i : first;
+    }
+    return first;
+}
+
 int bench_limit(struct bench_stage *stage, enum bench_job_kind kind)
 {
     bool after = kind == JOB_LIMIT_AFTER;
@@ -149,7 +161,8 @@ int bench_limit(struct bench_stage *stage, enum bench_job_kind kind)
         bench_job_skip(stage, kind, "not asked for (--limit-time 0)");
         return 0;
     }
-    stage->round->limit_best[after] = choose_limits(stage, limits);
+    stage->round->limit_best[after] =
+        after ? repeat_limits(stage->round->limit[0], limits) : choose_limits(stage, limits);
     TRY(io_log_open(&log, LIMIT_RECORDS));
     progress_begin(&stage->progress, after ? "limit after" : "limit before", stage->request->quiet);
     bench_job_begin(stage, kind);

@@ -52,6 +52,19 @@ static int look_at_point(struct bench_stage *stage)
     stage->pass_requests += (uint64_t)plan->experts_per_pass * plan->expert_requests;
     stage->result->pass_bytes = bytes + plan->experts_per_pass * plan->expert_window_bytes;
     stage->result->expert_bytes = plan->expert_window_bytes;
+    plan_free(plan);
+    model_close(model);
+    return 0;
+}
+
+/* The window that is in force when there is also room for what is written down. */
+static int look_at_window(struct bench_stage *stage)
+{
+    struct bench_stage with = *stage;
+    struct model *model;
+    struct plan *plan;
+    TRY(bench_records_fit(&with));
+    TRY(engine_plan(stage->request->dir, &with.options, &model, &plan));
     stage->to->facts.io_depth = plan->request.io_depth;
     stage->to->facts.io_size_bytes = plan->io_size_bytes;
     plan_free(plan);
@@ -113,6 +126,7 @@ static int run_point(struct bench_result *result, uint32_t index, uint32_t round
                 to->point.policy);
     }
     TRY(look_at_point(&stage));
+    TRY(look_at_window(&stage));
     int rc = run_round(&stage);
     /* A round that was stopped counts when it has measured something. */
     to->rounds += rc == 0 || (rc == ERR_STOPPED && stage.round->inference.tokens > 0);
