@@ -6,6 +6,7 @@
 #define FULL_MODEL_BYTES 1.56e12
 #define FULL_EXPERT_BYTES (16.0 * 92 * 17547264)
 #define FULL_TOKEN_BYTES (108.81e9 + 2.35e9 + FULL_EXPERT_BYTES)
+#define EXPERT_PART 0.5           /* less of an expert's bytes: other widths, other reads */
 #define WHOLE 0.95                /* more than this share is the model itself */
 
 bool bench_full(const struct bench_result *result, struct bench_full *out)
@@ -23,6 +24,7 @@ bool bench_full(const struct bench_result *result, struct bench_full *out)
         out->streamed_s = FULL_TOKEN_BYTES / rate;
         out->experts_s = FULL_EXPERT_BYTES / rate;
     }
-    return result->synthetic && rate > 0 && out->model_share < WHOLE &&
+    bool widths = (double)result->expert_bytes >= EXPERT_PART * FULL_EXPERT_BYTES / (16.0 * 92);
+    return result->synthetic && widths && rate > 0 && out->model_share < WHOLE &&
            result->verdict.invalid == 0;
 }

@@ -155,7 +155,10 @@ void bench_judge(struct bench_result *result)
                     "report it");
             }
         }
-        if (point->rounds > 0 && strcmp(point->facts.io_engine, "io_uring") != 0) {
+        if (point->rounds > 0 && strcmp(point->facts.io_engine, "sim") == 0) {
+            add(verdict, true, "read by the simulator (--io sim), which orders and delays reads on "
+                "its own: use --io uring");
+        } else if (point->rounds > 0 && strcmp(point->facts.io_engine, "io_uring") != 0) {
             add(verdict, false, "read by %s, not by io_uring: the figures are those of that engine",
                 point->facts.io_engine);
         }
