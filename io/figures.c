@@ -181,3 +181,33 @@ int io_figures(const struct io_log *log, const struct io_slice *slice, struct io
     free(end);
     return 0;
 }
+
+static void add_levels(uint64_t into[IO_LEVELS], const uint64_t from[IO_LEVELS])
+{
+    for (uint32_t i = 0; i < IO_LEVELS; i++) {
+        into[i] += from[i];
+    }
+}
+
+void io_figures_merge(struct io_figures *into, const struct io_figures *from)
+{
+    double byte_ns = into->flight_bytes_mean * (double)into->busy_ns +
+                     from->flight_bytes_mean * (double)from->busy_ns;
+    into->wall_ns += from->wall_ns;
+    into->requests += from->requests;
+    into->bytes += from->bytes;
+    into->errors += from->errors;
+    into->repeats += from->repeats;
+    histogram_merge(&into->slat, &from->slat);
+    histogram_merge(&into->clat, &from->clat);
+    histogram_merge(&into->lat, &from->lat);
+    into->busy_ns += from->busy_ns;
+    into->flight_bytes_mean = into->busy_ns > 0 ? byte_ns / (double)into->busy_ns : 0;
+    into->flight_bytes_max = max_u64(into->flight_bytes_max, from->flight_bytes_max);
+    add_levels(into->flight_ns, from->flight_ns);
+    add_levels(into->depth, from->depth);
+    add_levels(into->submit, from->submit);
+    add_levels(into->complete, from->complete);
+    into->blocked += from->blocked;
+    into->blocked_ns += from->blocked_ns;
+}

@@ -42,6 +42,9 @@ struct io_figures {
 /* ERR_MEMORY. */
 int io_figures(const struct io_log *log, const struct io_slice *slice, struct io_figures *out);
 
+/* Adds the figures of another stretch: the time between the two belongs to neither. */
+void io_figures_merge(struct io_figures *into, const struct io_figures *from);
+
 /* The level of fio's maps that a depth, or a batch of so many, belongs to. */
 uint32_t io_depth_level(uint64_t depth);
 uint32_t io_batch_level(uint64_t count);

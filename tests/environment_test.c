@@ -109,6 +109,24 @@ START_TEST(links_carry_what_their_coding_leaves)
 }
 END_TEST
 
+START_TEST(counters_say_whether_the_drives_delivered)
+{
+    static const struct {
+        uint64_t asked, delivered;
+        const char *part; /* NULL: nothing speaks against it */
+    } rows[] = {{64 * MIB, 64 * MIB, NULL},         {100 * MIB, 98 * MIB, NULL},
+                {100 * MIB, 105 * MIB, NULL},       {100 * MIB, 97 * MIB, "only 97 %"},
+                {100 * MIB, 106 * MIB, "106 % of"}, {64 * MIB, 0, "a cache, a hole"},
+                {64 * MIB - 1, 0, NULL}};
+    for (size_t i = 0; i < countof(rows); i++) {
+        struct environment_counts c = {.read_sectors = rows[i].delivered / 512};
+        char reason[ENVIRONMENT_TEXT_BYTES] = "";
+        ck_assert_int_eq(environment_delivered(&c, rows[i].asked, reason), rows[i].part == NULL);
+        ck_assert_ptr_nonnull(strstr(reason, rows[i].part != NULL ? rows[i].part : ""));
+    }
+}
+END_TEST
+
 START_TEST(encryption_over_raid_is_walked_down_to_the_drives)
 {
     crypt_over_md();
@@ -272,6 +290,7 @@ int main(void)
     tcase_add_test(drives, a_slow_link_is_a_warning_that_knows_the_slot);
     tcase_add_test(drives, a_drive_with_several_controllers_has_its_link_and_temperature);
     tcase_add_test(drives, links_carry_what_their_coding_leaves);
+    tcase_add_test(drives, counters_say_whether_the_drives_delivered);
     tcase_add_test(drives, encryption_over_raid_is_walked_down_to_the_drives);
     tcase_add_test(drives, counters_are_those_of_the_file_system_and_of_the_drives);
     tcase_add_test(drives, a_partition_is_counted_alone);

@@ -8,12 +8,8 @@
 
 #include "core/cli/bench.h"
 
-#define DEVICE_LEAST 0.98         /* bytes the drives delivered : bytes asked of them */
-#define DEVICE_MOST 1.05
-#define DEVICE_BYTES_LEAST (64 * MIB) /* fewer say nothing about either */
 #define DRIFT_MOST 0.05
 #define HOT_C 70.0
-#define SECTOR_BYTES 512.0
 
 __attribute__((format(printf, 3, 4)))
 static void add(struct bench_verdict *verdict, bool invalid, const char *format, ...)
@@ -57,18 +53,10 @@ static void judge_job(struct bench_verdict *verdict, const struct bench_job *job
     if (!job->made) {
         return;
     }
-    double delivered = (double)job->disk.files.read_sectors * SECTOR_BYTES;
-    double share = job->requested_bytes > 0 ? delivered / (double)job->requested_bytes : 1;
-    if (!job->disk_known || job->requested_bytes < DEVICE_BYTES_LEAST) {
-        share = 1;
-    }
-    if (share < DEVICE_LEAST) {
-        add(verdict, true, "%s: the drives delivered only %.0f %% of what was read: the rest came "
-            "from a cache, a hole or compression", name, 100 * share);
-    } else if (share > DEVICE_MOST) {
-        add(verdict, true, "%s: the drives delivered %.0f %% of what was read: somebody else reads "
-            "from them, or read-ahead or RAID does; stop other users and run again", name,
-            100 * share);
+    char reason[ENVIRONMENT_TEXT_BYTES];
+    if (job->disk_known &&
+        !environment_delivered(&job->disk.files, job->requested_bytes, reason)) {
+        add(verdict, true, "%s: %s", name, reason);
     }
     if (job->offloaded > 0) {
         add(verdict, false, "%s: %u kernel threads read in our stead: requests are larger than one "

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* k3ring replay: a recorded trace through the cache policies, without a model. */
+/* k3ring replay: a recorded trace through the cache policies, without a model; or its reads on the
+ * drive a model lies on, without compute. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "core/cli/output.h"
 #include "core/cli/picture.h"
 #include "core/cli/replay.h"
+#include "core/cli/replay_device.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_layout.h"
 
@@ -20,8 +22,9 @@
 #define KEYS_MAX ((uint64_t)1 << 24)
 
 struct replay_cli {
-    const char *policy, *slots, *model, *json, *plot;
-    uint64_t ram;
+    struct engine_cli engine;
+    const char *policy, *slots, *model, *json, *plot, *device;
+    uint64_t tokens;
 };
 
 static const struct option_row rows[] = {
@@ -29,20 +32,30 @@ static const struct option_row rows[] = {
      "cache policies, like arc,lar"},
     {"slots", OPTION_TEXT, offsetof(struct replay_cli, slots), NULL, 0, 0, NULL, "LIST",
      "capacities in experts, like 455,911 [what 8, 16, 24, 32, 64 GB hold of Kimi K3's]"},
-    {"ram", OPTION_SIZE, offsetof(struct replay_cli, ram), "auto", 1, UINT64_MAX / 4, "auto",
-     "SIZE", "as many slots as the plan of a run with this --ram keeps, instead of --slots"},
+    {"ram", OPTION_SIZE, offsetof(struct replay_cli, engine.ram), "auto", 1, UINT64_MAX / 4, "auto",
+     "SIZE|auto", "as many slots as the plan of a run with this --ram keeps, instead of --slots; "
+     "with --device that plan"},
     {"model", OPTION_TEXT, offsetof(struct replay_cli, model), NULL, 0, 0, NULL, "MODEL",
      "checkpoint folder whose expert size and plan count [Kimi K3's]"},
     {"json", OPTION_TEXT, offsetof(struct replay_cli, json), NULL, 0, 0, NULL, "FILE|-",
      "write the figures; with - they replace the table on standard output"},
     {"plot", OPTION_TEXT, offsetof(struct replay_cli, plot), NULL, 0, 0, NULL, "DIR",
      "pictures of the figures, by gnuplot, with their data and scripts"},
+    {"device", OPTION_TEXT, offsetof(struct replay_cli, device), NULL, 0, 0, NULL, "MODEL",
+     "make the reads of a run over this checkpoint or pack; the options below say which"},
+    {"tokens", OPTION_COUNT, offsetof(struct replay_cli, tokens), "all", 1, UINT32_MAX, "all",
+     "N|all", "positions of the trace to make the reads of"},
+    ENGINE_READ_ROWS(struct replay_cli),
+    ENGINE_BACKEND_ROW(struct replay_cli),
+    ENGINE_MEMORY_ROWS(struct replay_cli),
+    ENGINE_QUIET_ROW(struct replay_cli),
 };
 
 static const struct command command = {
-    "replay", "TRACE [--policy LIST] [--slots LIST | --ram SIZE] [options]",
+    "replay", "TRACE [--policy LIST] [--slots LIST | --ram SIZE | --device MODEL] [options]",
     "Replays TRACE, routing recorded by `k3ring run --trace`, through the cache policies of a "
-    "run,\nbeside the best that is possible (opt). Each token is a batch of its own.",
+    "run,\nbeside the best that is possible (opt). Each token is a batch of its own. With --device "
+    "makes\nthe reads of these tokens on a drive, as a run would, and computes nothing.",
     rows, countof(rows), 1, 1};
 
 /* ---- lists ---- */
@@ -164,18 +177,25 @@ static int use_model(struct replay_request *q, const struct model *model, uint64
     return ram != OPTION_AUTO ? plan_slots(q, model, ram) : 0;
 }
 
+static int check_fit(const struct trace *t, const struct model *model, const char *option,
+                     const char *dir)
+{
+    return fits(t, &model->config)
+               ? 0 : err_set(ERR_USAGE, "--%s: %s did not make this trace of %u layers with %u of "
+                             "%u experts or more a token", option, dir, t->layers, t->top_k,
+                             t->experts);
+}
+
 static int given_geometry(struct replay_request *q, const struct replay_cli *cli)
 {
     struct model *model;
     const struct model_options options = {.allow_holes = true};
     TRY(model_open(cli->model, &options, &model));
-    const struct trace *t = q->trace;
     q->geometry = cli->model;
-    int rc = fits(t, &model->config)
-                 ? use_model(q, model, cli->ram)
-                 : err_set(ERR_USAGE, "--model: %s did not make this trace of %u layers with %u of "
-                           "%u experts or more a token", cli->model, t->layers, t->top_k,
-                           t->experts);
+    int rc = check_fit(q->trace, model, "model", cli->model);
+    if (rc == 0) {
+        rc = use_model(q, model, cli->engine.ram);
+    }
     model_close(model);
     return rc;
 }
@@ -199,7 +219,7 @@ static int full_geometry(struct replay_request *q, uint64_t ram)
     return rc;
 }
 
-/* ---- the command ---- */
+/* ---- counting ---- */
 
 static int check_trace(const struct trace *trace, const char *path)
 {
@@ -233,7 +253,7 @@ static int replay(const struct replay_cli *cli, struct replay_request *q, struct
 {
     struct replay_result result = {0};
     TRY(check_trace(q->trace, q->path));
-    TRY(cli->model != NULL ? given_geometry(q, cli) : full_geometry(q, cli->ram));
+    TRY(cli->model != NULL ? given_geometry(q, cli) : full_geometry(q, cli->engine.ram));
     if (q->slots_count == 0) {
         default_slots(q);
     }
@@ -248,9 +268,111 @@ static int replay(const struct replay_cli *cli, struct replay_request *q, struct
     return rc;
 }
 
+/* ---- on a drive ---- */
+
+static int write_device_result(const struct replay_device_result *r, struct output *json)
+{
+    if (json->file != NULL) {
+        TRY(output_json(json->file, replay_device_json(r)));
+    }
+    if (json->file != stdout) {
+        replay_device_print(stdout, r);
+        TRY(output_flush_stdout());
+    }
+    return json->file != NULL ? output_commit(json) : 0;
+}
+
+/* Figures of what was read before a signal are worth a report, too. */
+static int measure(const struct replay_device_request *q, struct output *json)
+{
+    static struct replay_device_result result;
+    int rc = replay_device_run(q, &result);
+    if (rc == 0 || (rc == ERR_STOPPED && result.tokens > 0)) {
+        int written = write_device_result(&result, json);
+        const char *refused = replay_device_refusal(&result);
+        if (written < 0) {
+            rc = written;
+        } else if (rc == 0 && refused != NULL) {
+            rc = err_set(ERR_VERDICT, "these are no figures of a drive: %s", refused);
+        }
+    }
+    replay_device_fini(&result);
+    return rc;
+}
+
+/* The plan of a run that makes these positions one by one after a prompt of one token. */
+static int device_options(const struct replay_cli *cli, const struct model *model,
+                          uint32_t positions, struct engine_options *options)
+{
+    uint64_t context = min_u64(positions + 1ULL, model->config.context_max);
+    TRY(engine_cli_options(&cli->engine, 1, context, options));
+    options->chunk = 1;
+    return 0;
+}
+
+static int replay_on_model(const struct replay_cli *cli, const struct trace *trace,
+                           const char *path, const struct model *model, struct output *json)
+{
+    struct engine_options options;
+    struct progress progress;
+    struct tuning tuning;
+    struct replay_device_request q = {.trace = trace, .path = path, .dir = cli->device,
+                                      .model = model, .options = &options,
+                                      .quiet = cli->engine.quiet, .tuning = &tuning};
+    TRY(check_fit(trace, model, "device", cli->device));
+    TRY(walk_reads_positions(trace, &q.positions));
+    q.positions = (uint32_t)min_u64(q.positions, cli->tokens);
+    TRY(device_options(cli, model, q.positions, &options));
+    TRY(tuning_settle(&cli->engine, cli->device, &options, &progress, &tuning));
+    return measure(&q, json);
+}
+
+static int replay_on_device(const struct replay_cli *cli, const struct trace *trace,
+                            const char *path, struct output *json)
+{
+    struct model *model;
+    const struct model_options options = {.allow_holes = true};
+    TRY(check_trace(trace, path));
+    TRY(model_open(cli->device, &options, &model));
+    int rc = replay_on_model(cli, trace, path, model, json);
+    model_close(model);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+/* Whether an option was given that only a replay with --device has. */
+static bool reads_are_told(const struct replay_cli *cli)
+{
+    const struct engine_cli *e = &cli->engine;
+    return e->io_depth != ENGINE_IO_DEPTH || e->io_size != ENGINE_IO_SIZE || e->policy != 0 ||
+           e->io != 0 || e->pin.bytes != OPTION_AUTO || e->pin.percent >= 0 ||
+           e->pin_order != 0 || e->slots != OPTION_AUTO || e->tile != 4 * MIB ||
+           e->remeasure || cli->tokens != OPTION_ALL;
+}
+
+/* Each of the two replays has options that say nothing to the other. */
+static int check_options(const struct replay_cli *cli)
+{
+    bool counts = strcmp(cli->policy, "all") != 0 || cli->slots != NULL || cli->model != NULL ||
+                  cli->plot != NULL;
+    if (cli->device != NULL && counts) {
+        return err_set(ERR_USAGE, "--policy, --slots, --model and --plot are not for a replay with "
+                       "--device, which takes --cache-policy, --expert-slots and --ram like a run");
+    }
+    if (cli->device == NULL && reads_are_told(cli)) {
+        return err_set(ERR_USAGE, "--tokens, --cache-policy, --expert-slots, --pin, --tile and "
+                       "--io-... are for a replay that reads; name a model by --device");
+    }
+    if (cli->slots != NULL && cli->engine.ram != OPTION_AUTO) {
+        return err_set(ERR_USAGE, "--slots and --ram both say how many slots; give one");
+    }
+    return 0;
+}
+
 int cmd_replay(int argc, char **argv)
 {
-    struct replay_cli cli = {0};
+    struct replay_cli cli = {.engine = {.threads = OPTION_AUTO, .context = OPTION_AUTO}};
     static struct replay_request q;
     struct output json = {0};
     struct trace trace;
@@ -261,9 +383,7 @@ int cmd_replay(int argc, char **argv)
         return output_flush_stdout();
     }
     TRY(choose_policies(&q, cli.policy));
-    if (cli.slots != NULL && cli.ram != OPTION_AUTO) {
-        return err_set(ERR_USAGE, "--slots and --ram both say how many slots; give one");
-    }
+    TRY(check_options(&cli));
     if (cli.slots != NULL) {
         TRY(choose_slots(&q, cli.slots));
     }
@@ -276,7 +396,10 @@ int cmd_replay(int argc, char **argv)
     signals_catch(NULL, output_remove_temporaries); /* before any file is made */
     int rc = cli.json != NULL ? output_open(&json, cli.json) : 0;
     rc = rc == 0 && cli.plot != NULL ? picture_folder(cli.plot) : rc;
-    rc = rc == 0 ? replay(&cli, &q, &json) : rc;
+    if (rc == 0) {
+        rc = cli.device != NULL ? replay_on_device(&cli, &trace, q.path, &json)
+                                : replay(&cli, &q, &json);
+    }
     output_abandon(&json);
     trace_fini(&trace);
     return rc;

@@ -22,13 +22,17 @@ struct engine_cli {
 #define ENGINE_OPTION_ROWS(type)                                                                  \
     {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 1, UINT64_MAX / 4, "auto",            \
      "SIZE|auto", "hard ceiling of resident memory"},                                              \
+    ENGINE_READ_ROWS(type),                                                                       \
+    ENGINE_UNSWEPT_ROWS(type)
+
+/* How is read, and what stays. */
+#define ENGINE_READ_ROWS(type)                                                                    \
     {"io-depth", OPTION_COUNT, offsetof(type, engine.io_depth), "8", 1, 1024, "auto", "N|auto",    \
      "reads in flight on each drive; auto: measured once, then remembered"},                       \
     {"io-size", OPTION_SIZE, offsetof(type, engine.io_size), "4M", 4096, 1 * GIB, "auto",          \
      "SIZE|auto", "largest read; lowered when depth x size exceeds the ring; auto: measured"},     \
     {"cache-policy", OPTION_CHOICE, offsetof(type, engine.policy), "arc", 0, 0, ENGINE_POLICIES,   \
-     NULL, "which experts stay"},                                                                 \
-    ENGINE_UNSWEPT_ROWS(type)
+     NULL, "which experts stay"}
 
 /* All but the four that `k3ring bench` takes lists of. */
 #define ENGINE_UNSWEPT_ROWS(type)                                                                 \
@@ -36,12 +40,22 @@ struct engine_cli {
      "workers, the I/O thread is extra; auto: fewer than processors when that is faster"},         \
     {"isa", OPTION_CHOICE, offsetof(type, engine.isa), "auto", 0, 0, "auto|scalar|avx2|avx512",    \
      NULL, "instruction set of the kernels"},                                                      \
-    {"io", OPTION_CHOICE, offsetof(type, engine.io), "uring", 0, 0, "uring|pread|sim", NULL,       \
-     "reading backend; sim is the seeded simulator of the tests"},                                 \
+    ENGINE_BACKEND_ROW(type),                                                                     \
     {"context", OPTION_COUNT, offsetof(type, engine.context), "auto", 1, UINT32_MAX, "auto",       \
      "N|auto", "positions to reserve state for"},                                                  \
     {"chunk", OPTION_COUNT, offsetof(type, engine.chunk), "auto", 1, 4096, "auto", "N|auto",       \
      "prompt tokens per pass"},                                                                    \
+    ENGINE_MEMORY_ROWS(type),                                                                     \
+    {"sim-seed", OPTION_COUNT, offsetof(type, engine.sim_seed), "1", 0, UINT64_MAX, NULL, "N",     \
+     "order and delays of --io sim"},                                                              \
+    ENGINE_QUIET_ROW(type)
+
+#define ENGINE_BACKEND_ROW(type)                                                                  \
+    {"io", OPTION_CHOICE, offsetof(type, engine.io), "uring", 0, 0, "uring|pread|sim", NULL,       \
+     "reading backend; sim is the seeded simulator of the tests"}
+
+/* What the plan does with the memory there is. */
+#define ENGINE_MEMORY_ROWS(type)                                                                  \
     {"pin", OPTION_SHARE, offsetof(type, engine.pin), "auto", 0, UINT64_MAX / 4, "all|auto",       \
      "SIZE|N%|all|auto", "weights kept resident"},                                                 \
     {"pin-order", OPTION_CHOICE, offsetof(type, engine.pin_order), "spread", 0, 0,                 \
@@ -51,9 +65,9 @@ struct engine_cli {
     {"tile", OPTION_SIZE, offsetof(type, engine.tile), "4M", 4096, 16 * MIB, "auto",               \
      "SIZE|auto", "rows of a matrix read and computed together; auto: measured"},                  \
     {"remeasure", OPTION_FLAG, offsetof(type, engine.remeasure), NULL, 0, 0, NULL, NULL,           \
-     "measure the drive for auto even if an earlier result is remembered"},                        \
-    {"sim-seed", OPTION_COUNT, offsetof(type, engine.sim_seed), "1", 0, UINT64_MAX, NULL, "N",     \
-     "order and delays of --io sim"},                                                              \
+     "measure the drive for auto even if an earlier result is remembered"}
+
+#define ENGINE_QUIET_ROW(type)                                                                    \
     {"quiet", OPTION_FLAG, offsetof(type, engine.quiet), NULL, 0, 0, NULL, NULL,                   \
      "no talk on stderr but errors"}
 

@@ -152,6 +152,11 @@ void environment_diskstats_since(const struct environment_diskstats *from,
                                  const struct environment_diskstats *to,
                                  struct environment_diskstats *out);
 
+/* Whether the drives delivered what was asked of them, by their counters (`files` of the stretch).
+ * False with the reason why rates of that stretch are none of theirs. Few bytes say nothing. */
+bool environment_delivered(const struct environment_counts *files, uint64_t requested_bytes,
+                           char reason[ENVIRONMENT_TEXT_BYTES]);
+
 enum environment_severity {
     GATE_WARNING,             /* worth to know beside a figure */
     GATE_INVALID              /* no figure of these files is one of a drive */

@@ -10,6 +10,10 @@
 
 #define FIELDS (sizeof(struct environment_counts) / sizeof(uint64_t))
 #define COLUMNS 11 /* one of them, requests in flight now, is no counter */
+#define DELIVERED_LEAST 0.98 /* of what was asked for */
+#define DELIVERED_MOST 1.05
+#define JUDGED_BYTES_LEAST (64 * MIB)
+#define SECTOR_BYTES 512.0
 
 /* The whole table; free() it. NULL when there is none. */
 static char *read_table(int fd)
@@ -144,4 +148,22 @@ void environment_diskstats_since(const struct environment_diskstats *from,
         add(&d.device[i], &from->device[i], UINT64_MAX);
     }
     *out = d;
+}
+
+bool environment_delivered(const struct environment_counts *files, uint64_t requested_bytes,
+                           char reason[ENVIRONMENT_TEXT_BYTES])
+{
+    if (requested_bytes < JUDGED_BYTES_LEAST) {
+        return true;
+    }
+    double share = (double)files->read_sectors * SECTOR_BYTES / (double)requested_bytes;
+    if (share < DELIVERED_LEAST) {
+        snprintf(reason, ENVIRONMENT_TEXT_BYTES, "the drives delivered only %.0f %% of what was "
+                 "read: the rest came from a cache, a hole or compression", 100 * share);
+    } else if (share > DELIVERED_MOST) {
+        snprintf(reason, ENVIRONMENT_TEXT_BYTES, "the drives delivered %.0f %% of what was read: "
+                 "somebody else reads from them, or read-ahead or RAID does; stop other users and "
+                 "run again", 100 * share);
+    }
+    return share >= DELIVERED_LEAST && share <= DELIVERED_MOST;
 }

@@ -281,6 +281,39 @@ START_TEST(a_full_log_counts_what_it_misses)
 }
 END_TEST
 
+/* Of one log looked at whole, and in two stretches between which nothing was in flight. */
+START_TEST(two_stretches_make_one)
+{
+    add(10, 11, 20, PAGE);
+    add(15, 18, 40, 2 * PAGE)->repeats = 1;
+    add(50, 51, 60, PAGE)->res = -5;
+    add(52, 2000100, 2000200, 4 * PAGE);
+    look(0, 3000000);
+    struct io_figures whole = figures;
+    look(0, 45);
+    struct io_figures sum = figures;
+    look(45, 3000000);
+    io_figures_merge(&sum, &figures);
+    ck_assert_uint_eq(sum.wall_ns, whole.wall_ns);
+    ck_assert_uint_eq(sum.requests, 3);
+    ck_assert_uint_eq(sum.bytes, 7 * PAGE_BYTES);
+    ck_assert_uint_eq(sum.errors, 1);
+    ck_assert_uint_eq(sum.repeats, 1);
+    ck_assert_uint_eq(sum.busy_ns, whole.busy_ns);
+    ck_assert_double_eq_tol(sum.flight_bytes_mean, whole.flight_bytes_mean, 1e-6);
+    ck_assert_uint_eq(sum.flight_bytes_max, whole.flight_bytes_max);
+    ck_assert_mem_eq(sum.flight_ns, whole.flight_ns, sizeof sum.flight_ns);
+    ck_assert_mem_eq(sum.depth, whole.depth, sizeof sum.depth);
+    ck_assert_mem_eq(sum.submit, whole.submit, sizeof sum.submit);
+    ck_assert_mem_eq(sum.complete, whole.complete, sizeof sum.complete);
+    ck_assert_uint_eq(sum.blocked, 1);
+    ck_assert_uint_eq(sum.blocked_ns, whole.blocked_ns);
+    ck_assert_mem_eq(sum.lat.bucket, whole.lat.bucket, sizeof sum.lat.bucket);
+    ck_assert_uint_eq(sum.clat.most, whole.clat.most);
+    ck_assert_uint_eq(sum.slat.least, whole.slat.least);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("figures");
@@ -298,6 +331,7 @@ int main(void)
     tcase_add_loop_test(tcase, every_engine_writes_down_every_read_once, 0, 3);
     tcase_add_test(tcase, repeats_are_part_of_their_read);
     tcase_add_test(tcase, a_full_log_counts_what_it_misses);
+    tcase_add_test(tcase, two_stretches_make_one);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -250,7 +250,8 @@ END_TEST
 
 int main(void)
 {
-    const struct rewrite_options six = {.seed = 3, .shards = 7, .odd_base = true, .gap_bytes = 4000};
+    const struct rewrite_options six = {.seed = 3, .shards = 7, .odd_base = true,
+                                        .gap_bytes = 4000};
     Suite *suite = suite_create("walk_reads");
     TCase *tcase = tcase_create("walk_reads");
     tiny_make(&tiny, TINY_MEMORY);
