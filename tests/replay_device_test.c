@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,12 @@ static uint64_t number(const cJSON *object, const char *name)
     return value;
 }
 
+/* A figure of all reads. */
+static double real(const cJSON *root, const char *name)
+{
+    return cJSON_GetNumberValue(at(at(root, "reads"), name));
+}
+
 static cJSON *report(void)
 {
     cJSON *root = json_parse(process.out, strlen(process.out), "report", false);
@@ -53,6 +60,12 @@ static cJSON *replayed(void)
     ck_assert_int_eq(process.status, valid ? 0 : 5);
     ck_assert_int_eq(cJSON_IsNull(at(at(root, "reads"), "gb_per_s")), !valid);
     ck_assert_int_eq(cJSON_IsNull(at(at(root, "reads"), "seconds_per_token")), !valid);
+    if (valid && number(root, "tokens") > 1) {
+        double rest = (double)(number(root, "tokens") - 1);
+        double sum = real(root, "first_token_seconds") + rest * real(root, "later_token_seconds");
+        ck_assert(fabs(sum - real(root, "wall_seconds")) < 1e-9);
+        ck_assert(real(root, "first_token_seconds") > 0);
+    }
     return root;
 }
 
@@ -104,6 +117,12 @@ static void compare(const struct tiny *model, const char *way)
 START_TEST(it_makes_the_reads_of_a_run)
 {
     compare(&memory, ways[_i]);
+}
+END_TEST
+
+START_TEST(it_does_so_on_a_drive)
+{
+    compare(&disk, "--ram 24M");
 }
 END_TEST
 
@@ -318,6 +337,7 @@ static Suite *replay_device_suite(void)
     TCase *tcase = tcase_create("replay_device");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, it_makes_the_reads_of_a_run, 0, countof(ways));
+    tcase_add_test(tcase, it_does_so_on_a_drive);
     tcase_add_loop_test(tcase, it_makes_the_reads_of_a_run_over_a_pack, 0, countof(ways));
     tcase_add_test(tcase, the_table_says_what_the_json_says);
     tcase_add_test(tcase, in_memory_rates_are_refused_and_counts_are_not);

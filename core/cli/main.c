@@ -26,7 +26,7 @@ static const struct subcommand subcommands[] = {
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
     {"doctor", cmd_doctor, "what this machine and its drives make of a model, and what to change"},
-    {"replay", cmd_replay, "replay recorded routing through the cache policies"},
+    {"replay", cmd_replay, "replay recorded routing: cache policies, or its reads on a drive"},
     {"compare", cmd_compare, "what changed between measurements, and whether it is real"},
     {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
     {"tokenize", cmd_tokenize, "turn text into token ids, or ids into text"},

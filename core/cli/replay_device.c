@@ -19,6 +19,7 @@ struct replaying {
     struct io_log log;
     uint32_t capacity;            /* of the log, at least the most reads of a position */
     uint32_t logged;              /* reads named since it was emptied */
+    uint64_t begun_ns;            /* of the first read */
     uint64_t border_ns;           /* when the last position that was begun was */
     uint32_t border_tokens;       /* positions before it */
     struct cache_stats border_cache;
@@ -44,6 +45,11 @@ static void pass_border(struct replaying *r)
     r->border_ns = nondet_now_ns();
     r->border_tokens = walk_reads_done(r->reads);
     r->border_cache = *walk_reads_cache(r->reads);
+    if (r->border_tokens == 0) {
+        r->begun_ns = r->border_ns;
+    } else if (r->border_tokens == 1 && r->result->first_ns == 0) {
+        r->result->first_ns = r->border_ns - r->begun_ns;
+    }
 }
 
 /* Also false when the log may not hold the next position. */

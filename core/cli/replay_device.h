@@ -30,6 +30,7 @@ struct replay_device_result {
     struct plan *plan;            /* in force */
     uint32_t tokens;              /* positions replayed; the figures are of these */
     bool stopped;                 /* by a signal, before the last */
+    uint64_t first_ns;            /* until the second was begun: the first loads the pins */
     struct io_figures all, class[READ_CLASSES];
     struct cache_stats cache;
     uint64_t requested_bytes;     /* of everything asked for, what was stopped included */

@@ -17,6 +17,13 @@ static double token_seconds(const struct replay_device_result *r)
     return per_token(r, r->all.wall_ns) / 1e9;
 }
 
+/* Of those after the first; there are some. */
+static double later_seconds(const struct replay_device_result *r)
+{
+    assert(r->tokens > 1);
+    return (double)(r->all.wall_ns - min_u64(r->all.wall_ns, r->first_ns)) / 1e9 / (r->tokens - 1);
+}
+
 static double gb_per_s(const struct replay_device_result *r)
 {
     return r->all.wall_ns > 0 ? (double)r->all.bytes / (double)r->all.wall_ns : 0;
@@ -96,8 +103,13 @@ static void print_rates(FILE *out, const struct replay_device_result *r)
         put_name(out, refused);
         fprintf(out, "\n");
     } else {
-        fprintf(out, "reads alone: %.3f GB/s, %.6g seconds per token\n", gb_per_s(r),
+        fprintf(out, "reads alone: %.3f GB/s, %.6g seconds per token", gb_per_s(r),
                 token_seconds(r));
+        if (r->tokens > 1) {
+            fprintf(out, " (the first, with the pins, %.6g, later ones %.6g)",
+                    (double)r->first_ns / 1e9, later_seconds(r));
+        }
+        fprintf(out, "\n");
     }
     for (uint32_t i = 0; i < r->gate_count; i++) {
         if (r->gate[i].reason != refused) {
@@ -193,6 +205,10 @@ static void add_reads(cJSON *root, const struct replay_device_result *r)
     rate(reads, "gb_per_s", r, gb_per_s(r));
     rate(reads, "seconds_per_token", r, token_seconds(r));
     rate(reads, "wall_seconds", r, (double)r->all.wall_ns / 1e9);
+    if (r->tokens > 1) {
+        rate(reads, "first_token_seconds", r, (double)r->first_ns / 1e9);
+        rate(reads, "later_token_seconds", r, later_seconds(r));
+    }
     number(reads, "in_flight_bytes_mean", r->all.flight_bytes_mean);
     number(reads, "in_flight_bytes_max", (double)r->all.flight_bytes_max);
     cJSON *depths = cJSON_AddObjectToObject(reads, "iodepth_level");
