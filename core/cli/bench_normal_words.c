@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the figures mean, for those who have never read such a report. */
+#include <math.h>
+
 #include "core/cli/bench_print_priv.h"
 
 static void put_invalid(const struct bench_page *page)
@@ -29,7 +31,11 @@ static void put_bound(const struct bench_page *page)
     const struct bench_shares *s = &page->shares;
     double io_ms = 1e3 * s->io_s;
     double compute_ms = 1e3 * s->compute_s;
-    if (s->compute_s >= s->io_s) {
+    if (fmin(s->compute_s, s->io_s) >= BENCH_SHORT * fmax(s->compute_s, s->io_s)) {
+        fprintf(page->out, "reading and computing are even: a token needs %.1f ms of one and %.1f "
+                "ms of the other. A faster drive alone, or faster processors alone, help little.\n",
+                io_ms, compute_ms);
+    } else if (s->compute_s >= s->io_s) {
         fprintf(page->out, "computing bounds this run: a token needs %.1f ms of it and only %.1f "
                 "ms of reading. A faster drive helps little; more or faster processors do.\n",
                 compute_ms, io_ms);

@@ -83,6 +83,26 @@ START_TEST(small_parts_of_a_model_are_not_blamed_on_io_size)
 }
 END_TEST
 
+/* 50 ms of reading: what is within a tenth of it bounds nothing alone. */
+START_TEST(a_balance_is_called_one)
+{
+    static const struct {
+        double compute_s;
+        const char *part;
+    } cases[] = {
+        {0.046, "VERDICT reading and computing are even: a token needs 50.0 ms of one and 46.0 ms"},
+        {0.054, "VERDICT reading and computing are even: a token needs 50.0 ms of one and 54.0 ms"},
+        {0.044, "VERDICT the drive bounds this run"},
+        {0.057, "VERDICT computing bounds this run"},
+    };
+    for (size_t i = 0; i < countof(cases); i++) {
+        struct bench_sample *sample = bench_sample_new(1, 1);
+        bench_sample_round(sample, 0, 0)->compute_s = cases[i].compute_s;
+        expect_parts(sample, PARTS(cases[i].part));
+    }
+}
+END_TEST
+
 START_TEST(an_invalid_run_has_reasons_instead_of_rates)
 {
     struct bench_sample *sample = bench_sample_new(2, 2);
@@ -250,6 +270,7 @@ int main(void)
     tcase_add_test(test, a_report_has_every_part);
     tcase_add_test(test, a_processor_that_is_too_slow_is_named);
     tcase_add_test(test, small_parts_of_a_model_are_not_blamed_on_io_size);
+    tcase_add_test(test, a_balance_is_called_one);
     tcase_add_test(test, an_invalid_run_has_reasons_instead_of_rates);
     tcase_add_test(test, missing_jobs_say_why);
     tcase_add_test(test, a_run_that_reads_nothing_is_one_of_computing);
