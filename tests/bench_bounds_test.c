@@ -63,6 +63,15 @@ START_TEST(other_widths_tell_nothing_of_the_full_model)
 }
 END_TEST
 
+/* Time alone may decide, also where positions are few. */
+START_TEST(a_runtime_needs_no_tokens)
+{
+    k3ring("bench %s --ram 64M --limit-time 0 --runtime 1", disk.dir);
+    ck_assert_msg(process.status == 0 || process.status == 5, "%s", process.err);
+    ck_assert_ptr_nonnull(strstr(process.out, "decode  "));
+}
+END_TEST
+
 /* Neither by name nor by a link, whichever command and whatever the output. */
 START_TEST(no_output_replaces_a_file_of_the_model)
 {
@@ -110,6 +119,7 @@ int main(void)
 #endif
     tcase_add_test(tcase, the_simulator_is_no_drive);
     tcase_add_test(tcase, other_widths_tell_nothing_of_the_full_model);
+    tcase_add_test(tcase, a_runtime_needs_no_tokens);
     tcase_add_test(tcase, no_output_replaces_a_file_of_the_model);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
