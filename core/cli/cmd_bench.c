@@ -21,7 +21,7 @@
 #include "core/cli/synth_watch.h"
 
 #define LISTED_MAX 16U
-#define TOKENS_BY_TIME 4000U      /* most, when --runtime decides; small models have 4096 positions */
+#define TOKENS_BY_TIME 4000U      /* most when --runtime decides; small models have 4096 */
 #define COMPUTE_TOKENS 4U
 
 enum format { FORMAT_NORMAL, FORMAT_JSON, FORMAT_JSON_PLUS, FORMAT_TERSE, FORMAT_CSV };
