@@ -209,7 +209,8 @@ END_TEST
 START_TEST(the_simulator_is_no_drive)
 {
     k3ring("replay %s --device %s --tokens 2 --io sim", trace_path, disk.dir);
-    expect(5, "these are no figures of a drive");
+    expect(5, "these are no figures of a drive: ");
+    ck_assert(strstr(process.out, "refused: read by the simulator") != NULL);
 }
 END_TEST
 
@@ -287,6 +288,7 @@ static const struct {
     {3, "--device /nonexistent", "/nonexistent"},
     {4, "--device MODEL --ram 1M", "--ram"},
     {1, "--device MODEL --json /nonexistent/x.json", "/nonexistent/x.json"},
+    {2, "--device MODEL --json MODEL/config.json", "config.json"},
 };
 
 START_TEST(what_cannot_be_meant_is_refused_in_one_line)

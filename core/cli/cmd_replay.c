@@ -390,7 +390,8 @@ int cmd_replay(int argc, char **argv)
     if (cli.json != NULL && output_same(cli.json, q.path)) {
         return err_set(ERR_USAGE, "--json: %s is the trace; give another file", q.path);
     }
-    TRY(cli.model != NULL ? output_spare_model(cli.model) : 0);
+    const char *dir = cli.device != NULL ? cli.device : cli.model;
+    TRY(dir != NULL ? output_spare_model(dir) : 0);
     TRY(trace_load(&trace, q.path));
     q.trace = &trace;
     signals_catch(NULL, output_remove_temporaries); /* before any file is made */

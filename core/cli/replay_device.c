@@ -131,11 +131,13 @@ static void judge(struct replay_device_result *out)
         !environment_delivered(&out->disk.files, out->requested_bytes, reason)) {
         add_gate(out, "delivered", GATE_INVALID, reason);
     }
-    if (strcmp(out->io_engine, "io_uring") != 0) {
-        bool simulated = strcmp(out->io_engine, "sim") == 0;
+    if (strcmp(out->io_engine, "sim") == 0) {
+        add_gate(out, "engine", GATE_INVALID, "read by the simulator (--io sim), which orders and "
+                 "delays reads on its own: use --io uring");
+    } else if (strcmp(out->io_engine, "io_uring") != 0) {
         snprintf(reason, sizeof reason, "read by %s, not by io_uring: the figures are those of "
                  "that engine", out->io_engine);
-        add_gate(out, "engine", simulated ? GATE_INVALID : GATE_WARNING, reason);
+        add_gate(out, "engine", GATE_WARNING, reason);
     }
 }
 
