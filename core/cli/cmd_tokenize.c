@@ -146,9 +146,10 @@ static int run_encode(const struct tokenizer *t, const struct tokenize_cli *cli)
     }
     fputs(array ? "[" : "", stdout);
     int rc = encode_cuts(t, text, capacity, &printer);
-    fputs(array ? "]\n" : "\n", stdout);
     free(text);
-    return rc < 0 ? rc : output_flush_stdout();
+    TRY(rc);
+    fputs(array ? "]\n" : "\n", stdout);
+    return output_flush_stdout();
 }
 
 /* ---- ids in ---- */
