@@ -193,8 +193,8 @@ START_TEST(an_earlier_report_is_a_baseline)
     char path[TINY_PATH_BYTES];
     tiny_path(&folder, "base.json", path);
     const char *slow = "{\"k3ring\":{\"version\":\"0\",\"schema\":1},\"points\":[{\"settings\":{},"
-                       "\"metrics\":[{\"name\":\"tokens_per_second\",\"unit\":\"1/s\",\"better\":"
-                       "\"higher\",\"samples\":[1e-6]}]}]}";
+                       "\"metrics\":[{\"name\":\"tokens_per_second\",\"unit\":\"tokens/s\","
+                       "\"better\":\"higher\",\"samples\":[1e-6]}]}]}";
     tiny_put(&folder, "base.json", slow, strlen(slow));
     k3ring("bench %s " QUICK " --tokens 2 --baseline %s --fail-below 10", disk.dir, path);
     report_expect();

@@ -77,6 +77,13 @@ static bool next_random(void *ctx, struct reader_read *read)
     return r->left-- > 0 && nondet_now_ns() < r->until_ns;
 }
 
+/* Other places in every round, so that no cache on the way to the drive holds them. */
+static uint64_t seed_of(const struct bench_stage *stage, uint32_t index, bool after)
+{
+    uint64_t round = (uint64_t)(stage->round - stage->to->round);
+    return stage->request->seed + index + 1000U * after + 1000000U * round;
+}
+
 /* One setting; its figures are the job's when it is the best so far. */
 static int run_limit(struct bench_stage *stage, enum bench_job_kind kind, struct io_log *log,
                      uint32_t index, uint64_t *bytes)
@@ -86,7 +93,7 @@ static int run_limit(struct bench_stage *stage, enum bench_job_kind kind, struct
     uint32_t *best = &stage->round->limit_best[after];
     struct random_reads reads = {.files = stage->files, .chunk_bytes = (uint32_t)limit->chunk_bytes,
                                  .left = log->capacity,
-                                 .rng = rng_seed(stage->request->seed + index + 1000U * after)};
+                                 .rng = rng_seed(seed_of(stage, index, after))};
     struct reader_result result;
     struct reader *reader;
     for (uint32_t i = 0; i < stage->files->count; i++) {

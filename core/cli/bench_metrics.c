@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 const struct bench_metric bench_metrics[BENCH_METRICS] = {
-    [METRIC_TOKENS] = {"tokens_per_second", "1/s", "higher", false},
+    [METRIC_TOKENS] = {"tokens_per_second", "tokens/s", "higher", false},
     [METRIC_TOKEN_S] = {"seconds_per_token", "s", "lower", false},
     [METRIC_RUN] = {"run_bw_bytes", "B/s", "higher", true},
     [METRIC_BUSY] = {"busy_bw_bytes", "B/s", "higher", true},

@@ -60,8 +60,8 @@ static int add_figures(struct measured_point *point, const cJSON *tree)
     }
     TRY(measured_add(point, "bytes_per_pass", "bytes", MEASURED_LOWER,
                      passes > 0 ? number(tree, "reads", "bytes") / passes : NAN));
-    TRY(measured_add(point, "hit_rate", "%", MEASURED_HIGHER,
-                     demands > 0 ? 100 * number(tree, "cache", "hits") / demands : NAN));
+    TRY(measured_add(point, "hit_rate", "1", MEASURED_HIGHER,
+                     demands > 0 ? number(tree, "cache", "hits") / demands : NAN));
     TRY(measured_add(point, "trunk_read_p99", "ms", MEASURED_LOWER, p99_ms(tree, "trunk")));
     return measured_add(point, "experts_read_p99", "ms", MEASURED_LOWER, p99_ms(tree, "experts"));
 }
