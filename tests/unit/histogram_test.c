@@ -98,6 +98,22 @@ START_TEST(merged_histograms_are_one_histogram)
 }
 END_TEST
 
+START_TEST(minutes_are_told_apart)
+{
+    struct histogram h = {.count = 0};
+    const uint64_t seconds[] = {17, 27, 60, 600, 2000};
+    for (size_t i = 0; i < countof(seconds); i++) {
+        uint64_t value = seconds[i] * 1000000000ULL;
+        uint64_t shown = histogram_value(histogram_bucket(value));
+        ck_assert_uint_ge(shown, value / 128 * 127);
+        ck_assert_uint_le(shown, value / 128 * 129);
+        histogram_add(&h, value);
+    }
+    ck_assert_uint_ge(histogram_percentile(&h, 50), 59000000000ULL);
+    ck_assert_uint_le(histogram_percentile(&h, 50), 61000000000ULL);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("histogram");
@@ -107,6 +123,7 @@ int main(void)
     tcase_add_test(tests, every_value_lies_in_its_bucket_and_order_is_kept);
     tcase_add_test(tests, moments_and_percentiles_are_those_of_the_values);
     tcase_add_test(tests, merged_histograms_are_one_histogram);
+    tcase_add_test(tests, minutes_are_told_apart);
     suite_add_tcase(suite, tests);
     return suite_run(suite) == 0 ? 0 : 1;
 }
