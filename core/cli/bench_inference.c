@@ -13,6 +13,7 @@
 #include "core/cli/signals.h"
 
 #define LOG_SLACK 64U
+#define LOG_PASSES_AHEAD 3U       /* what log_full() keeps free, and reads ahead */
 #define LOG_SHARE 16U             /* the log takes at most this part of --ram ... */
 #define LOG_BYTES_LEAST (1 * MIB) /* ... but may take so much, and never more than the next */
 #define LOG_BYTES_MOST (256 * MIB)
@@ -61,7 +62,7 @@ static uint32_t log_capacity(const struct bench_stage *stage, const struct plan 
     uint64_t ram = stage->options.ram_bytes;
     uint64_t passes = div_ceil(r->id_count, plan->chunk) + steps_of(r);
     uint64_t prompt = prompt_experts(stage, plan) * plan->expert_requests;
-    uint64_t wanted = passes * stage->pass_requests + prompt + LOG_SLACK;
+    uint64_t wanted = (passes + LOG_PASSES_AHEAD) * stage->pass_requests + prompt + LOG_SLACK;
     uint64_t most = ram == ENGINE_RAM_AUTO ? LOG_BYTES_MOST
                     : min_u64(LOG_BYTES_MOST, max_u64(LOG_BYTES_LEAST, ram / LOG_SHARE));
     return (uint32_t)min_u64(wanted, most / sizeof(struct io_record));
