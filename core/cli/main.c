@@ -20,7 +20,7 @@ struct subcommand {
 };
 
 static const struct subcommand subcommands[] = {
-    {"run", cmd_run, "run a model: token ids in, token ids out"},
+    {"run", cmd_run, "run a model: text in, text out, or token ids"},
     {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
     {"bench", cmd_bench, "benchmark a drive with real inference: reads gate kernels"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
