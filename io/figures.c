@@ -46,6 +46,7 @@ static bool within(uint64_t at_ns, const struct io_slice *slice)
 static void count_read(const struct io_record *r, struct io_figures *out)
 {
     out->repeats += r->repeats;
+    out->shorts += r->shorts;
     if (r->res < 0) {
         out->errors++;
         return;
@@ -198,6 +199,7 @@ void io_figures_merge(struct io_figures *into, const struct io_figures *from)
     into->bytes += from->bytes;
     into->errors += from->errors;
     into->repeats += from->repeats;
+    into->shorts += from->shorts;
     histogram_merge(&into->slat, &from->slat);
     histogram_merge(&into->clat, &from->clat);
     histogram_merge(&into->lat, &from->lat);

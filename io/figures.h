@@ -26,7 +26,7 @@ struct io_slice {
 struct io_figures {
     uint64_t wall_ns;
     uint64_t requests, bytes;     /* of reads that ended well */
-    uint64_t errors, repeats;
+    uint64_t errors, repeats, shorts; /* repeats: shorts too */
     struct histogram slat, clat, lat; /* hand-over, the rest, and both; nanoseconds */
     uint64_t busy_ns;             /* with at least one read in flight */
     double flight_bytes_mean;     /* over the busy time */

@@ -142,12 +142,12 @@ void io_ended(struct io *io, struct io_req *req, int64_t res)
         break;
     case IO_RESUME:
         io->stats.short_reads++;
-        io_log_repeat(io, req);
+        io_log_repeat(io, req, true);
         io_wait_in_lane(io, req);
         break;
     case IO_RETRY:
         io->stats.retries++;
-        io_log_repeat(io, req);
+        io_log_repeat(io, req, false);
         io->transient = true;
         io_wait_in_lane(io, req);
         break;

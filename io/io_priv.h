@@ -135,7 +135,7 @@ void io_forget_waiting(struct io *io);
 void io_log_begin(struct io *io, struct io_req *req);
 /* All reads begun so far are with the kernel. */
 void io_log_sent(struct io *io);
-void io_log_repeat(struct io *io, const struct io_req *req);
+void io_log_repeat(struct io *io, const struct io_req *req, bool came_short);
 void io_log_end(struct io *io, const struct io_req *req, int32_t res, uint64_t now_ns);
 
 /* ---- io.c ---- */

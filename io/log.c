@@ -65,10 +65,12 @@ void io_log_sent(struct io *io)
     }
 }
 
-void io_log_repeat(struct io *io, const struct io_req *req)
+void io_log_repeat(struct io *io, const struct io_req *req, bool came_short)
 {
     if (io->log != NULL && req->record != IO_NO_RECORD) {
-        io->log->record[req->record].repeats++;
+        struct io_record *record = &io->log->record[req->record];
+        record->repeats++;
+        record->shorts = (uint16_t)(record->shorts + came_short);
     }
 }
 

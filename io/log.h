@@ -23,7 +23,8 @@ struct io_record {
     uint32_t begun_round;  /* equal for those handed over by one call, */
     uint32_t ended_round;  /* and for those reaped together */
     uint16_t file;
-    uint16_t repeats;      /* transfers beyond the first */
+    uint16_t repeats;      /* transfers beyond the first, */
+    uint16_t shorts;       /* of them those for the rest of one that came short */
     uint8_t label;         /* the caller's */
     uint8_t device;
 };

@@ -19,7 +19,6 @@
 #define LOG_BYTES_MOST (256 * MIB)
 #define SPANS_LEAST 4096U
 #define WAITS_MOST 16384U         /* of a worker */
-#define COMPUTE_TOKENS 4U
 
 struct measuring {
     struct bench_stage *stage;
@@ -461,8 +460,8 @@ static int all_fits(struct bench_stage *stage, bool *fits)
 /* Twice the same tokens: the second time nothing is left to read but embedding rows. */
 static int compute_tokens(struct bench_stage *stage, struct engine *e)
 {
-    uint32_t ids[COMPUTE_TOKENS];
-    struct generate_request g = {.gen = COMPUTE_TOKENS};
+    uint32_t ids[BENCH_COMPUTE_TOKENS];
+    struct generate_request g = {.gen = BENCH_COMPUTE_TOKENS};
     struct generate_result made = {.ids = ids};
     struct engine_stats before;
     struct engine_stats after;

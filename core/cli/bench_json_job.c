@@ -39,7 +39,7 @@ static void add_direction(cJSON *job, const char *name, const struct io_figures 
     number(to, "iops", refused ? 0 : bench_per_second(f, f->requests));
     bench_json_number(to, "runtime", f->wall_ns / 1000000);
     bench_json_number(to, "total_ios", f->requests);
-    number(to, "short_ios", 0);
+    bench_json_number(to, "short_ios", f->shorts);
     number(to, "drop_ios", 0);
     bench_json_latency(to, "slat_ns", &f->slat, plus);
     bench_json_latency(to, "clat_ns", &f->clat, plus);
@@ -173,7 +173,8 @@ static void add_x_io(cJSON *job, const struct bench_place *p, bool refused, bool
     bench_json_number(x, "window_bytes", chunk_bytes * depth);
     bench_json_number(x, "busy_ns", j->all.busy_ns);
     bench_json_number(x, "idle_ns", j->all.wall_ns - min_u64(j->all.wall_ns, j->all.busy_ns));
-    bench_json_number(x, "retries", j->all.repeats);
+    bench_json_number(x, "retries", j->all.repeats - j->all.shorts);
+    bench_json_number(x, "short_resubmits", j->all.shorts);
     bench_json_number(x, "errors", j->all.errors);
     bench_json_number(x, "offloaded_threads", j->offloaded);
     bench_json_number(x, "submits_blocked", j->all.blocked);

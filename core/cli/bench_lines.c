@@ -206,7 +206,7 @@ static void put_csv_costs(FILE *out, const struct bench_job *job)
     put_count(out, job->requested_bytes);
     put_figure(out, job->disk_known ? 512.0 * (double)c->read_sectors : NAN);
     put_figure(out, job->disk_known ? (double)c->read_ios : NAN);
-    put_count(out, job->all.repeats);
+    put_count(out, job->all.repeats - job->all.shorts);
     put_count(out, job->all.errors);
 }
 

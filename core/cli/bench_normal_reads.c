@@ -107,8 +107,10 @@ static void put_costs(const struct bench_page *page, const struct bench_job *job
     if (per_gib == per_gib) {
         fprintf(page->out, "; reading alone %.3f cpu-s/GiB", per_gib);
     }
-    fprintf(page->out, "\n  issued reads : total=%llu retries=%llu errors=%llu not logged=%llu\n",
-            (unsigned long long)job->all.requests, (unsigned long long)job->all.repeats,
+    fprintf(page->out, "\n  issued reads : total=%llu retries=%llu short=%llu errors=%llu "
+            "not logged=%llu\n", (unsigned long long)job->all.requests,
+            (unsigned long long)(job->all.repeats - job->all.shorts),
+            (unsigned long long)job->all.shorts,
             (unsigned long long)job->all.errors,
             (unsigned long long)page->round->inference.missed);
 }

@@ -8,6 +8,8 @@
 #include "core/cli/bench_status.h"
 #include "core/cli/progress.h"
 
+#define BENCH_COMPUTE_TOKENS 4U   /* made by the compute job */
+
 /* A round under way. Peers of one thread, but for the engine's own. */
 struct bench_stage {
     const struct bench_request *request;

@@ -22,7 +22,6 @@
 
 #define LISTED_MAX 16U
 #define TOKENS_BY_TIME 4000U      /* most when --runtime decides; small models have 4096 */
-#define COMPUTE_TOKENS 4U
 
 enum format { FORMAT_NORMAL, FORMAT_JSON, FORMAT_JSON_PLUS, FORMAT_TERSE, FORMAT_CSV };
 
@@ -281,7 +280,7 @@ static int make_request(struct bench *b, const char *dir)
     q->status_ns = cli->status * 1000000000ULL;
     q->trace = cli->trace;
     q->quiet = cli->engine.quiet;
-    uint64_t steps = max_u64((uint64_t)q->warmup + q->tokens, COMPUTE_TOKENS);
+    uint64_t steps = max_u64((uint64_t)q->warmup + q->tokens, BENCH_COMPUTE_TOKENS);
     TRY(engine_cli_options(&cli->engine, q->id_count, q->id_count + steps, &q->engine));
     TRY(tuning_settle(&cli->engine, dir, &q->engine, &progress, &b->result.tuning));
     swept.depth[0] = q->engine.io_depth;

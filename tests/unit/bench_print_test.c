@@ -49,7 +49,7 @@ START_TEST(a_report_has_every_part)
         "  expert of 4MiB, need->ready (msec): min=2.00", "layer stall (msec): min=0.10",
         "  IO depths    : 1=25.0%, 2=0.0%, 4=75.0%", "     submit    : 0=0.0%, 4=100.0%",
         "offloaded(iou-wrk)=0, blocked submit >1msec=0", "reading alone 1.007 cpu-s/GiB",
-        "retries=0 errors=0",
+        "retries=0 short=0 errors=0",
         "nvme0n1 ios=800 (977KiB avg) read 763MiB, 100.0% of requested, util=50.0%",
         "  limit before : 1x4MiB 600MB/s, 2x4MiB 800MB/s, 4x4MiB 1000MB/s*\n",
         "DEVICE  limit 995MB/s (before 1000MB/s, after 990MB/s, drift -1.0%)  replay 800MB/s (80%)"

@@ -266,6 +266,7 @@ START_TEST(repeats_are_part_of_their_read)
     read_all(IO_SIM, 4, 3);
     check_log(4);
     ck_assert_uint_gt(figures.repeats, 0);
+    ck_assert_uint_eq(figures.shorts, 0); /* one page comes whole or not at all */
 }
 END_TEST
 
@@ -285,7 +286,9 @@ END_TEST
 START_TEST(two_stretches_make_one)
 {
     add(10, 11, 20, PAGE);
-    add(15, 18, 40, 2 * PAGE)->repeats = 1;
+    struct io_record *r = add(15, 18, 40, 2 * PAGE);
+    r->repeats = 3;
+    r->shorts = 2;
     add(50, 51, 60, PAGE)->res = -5;
     add(52, 2000100, 2000200, 4 * PAGE);
     look(0, 3000000);
@@ -298,7 +301,8 @@ START_TEST(two_stretches_make_one)
     ck_assert_uint_eq(sum.requests, 3);
     ck_assert_uint_eq(sum.bytes, 7 * PAGE_BYTES);
     ck_assert_uint_eq(sum.errors, 1);
-    ck_assert_uint_eq(sum.repeats, 1);
+    ck_assert_uint_eq(sum.repeats, 3);
+    ck_assert_uint_eq(sum.shorts, 2);
     ck_assert_uint_eq(sum.busy_ns, whole.busy_ns);
     ck_assert_double_eq_tol(sum.flight_bytes_mean, whole.flight_bytes_mean, 1e-6);
     ck_assert_uint_eq(sum.flight_bytes_max, whole.flight_bytes_max);
