@@ -314,6 +314,7 @@ int main(int argc, char **argv)
             dir = argv[i];
         }
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was measured is seen also when the rest is ended */
     if (dir == NULL) {
         fprintf(stderr, "usage: tokens_bench MODEL [--quick] [--json FILE]\n");
         return 2;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io/figures.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -57,6 +58,65 @@ static void count_read(const struct io_record *r, struct io_figures *out)
     histogram_add(&out->clat, r->ended_ns - r->sent_ns);
     histogram_add(&out->lat, r->ended_ns - r->begun_ns);
 }
+
+/* ---- samples ---- */
+
+static void add_sample(struct io_samples *s, uint64_t amount)
+{
+    double rate = (double)amount * 1e9 / (double)IO_SAMPLE_NS;
+    s->least = s->count == 0 || rate < s->least ? rate : s->least;
+    s->most = rate > s->most ? rate : s->most;
+    s->sum += rate;
+    s->squares += rate * rate;
+    s->count++;
+}
+
+static void add_samples(struct io_samples *into, const struct io_samples *from)
+{
+    if (from->count > 0) {
+        into->least = into->count == 0 ? from->least : fmin(into->least, from->least);
+        into->most = fmax(into->most, from->most);
+    }
+    into->count += from->count;
+    into->sum += from->sum;
+    into->squares += from->squares;
+}
+
+double io_samples_mean(const struct io_samples *s)
+{
+    return s->count > 0 ? s->sum / (double)s->count : 0;
+}
+
+double io_samples_deviation(const struct io_samples *s)
+{
+    double mean = io_samples_mean(s);
+    double squares = s->squares - mean * s->sum;
+    return s->count > 1 ? sqrt(fmax(0, squares) / (double)(s->count - 1)) : 0;
+}
+
+/* end: as for count_ends. A last part of less than a sample's time is left out. */
+static void sample_rates(const struct io_slice *slice, const struct io_record *const *end,
+                         uint32_t count, struct io_figures *out)
+{
+    uint64_t bytes = 0;
+    uint64_t reads = 0;
+    uint32_t i = 0;
+    if (slice->to_ns == UINT64_MAX) {
+        return; /* no end, no rates */
+    }
+    for (uint64_t at = slice->from_ns; slice->to_ns - at >= IO_SAMPLE_NS; at += IO_SAMPLE_NS) {
+        for (; i < count && end[i]->ended_ns > 0 && end[i]->ended_ns < at + IO_SAMPLE_NS; i++) {
+            bool good = end[i]->ended_ns >= at && end[i]->res >= 0;
+            bytes += good ? end[i]->size_bytes : 0;
+            reads += good;
+        }
+        add_sample(&out->rate, bytes);
+        add_sample(&out->iops, reads);
+        bytes = reads = 0;
+    }
+}
+
+/* ---- submits and completions ---- */
 
 /* A hand-over of `count` reads, the first of them r. */
 static void count_submit(const struct io_record *r, uint64_t count, struct io_figures *out)
@@ -177,6 +237,7 @@ int io_figures(const struct io_log *log, const struct io_slice *slice, struct io
     qsort(end, count, sizeof *end, by_end);
     count_submits(slice, begin, count, out);
     count_ends(slice, end, count, out);
+    sample_rates(slice, end, count, out);
     sweep(slice, begin, end, count, out);
     free(begin);
     free(end);
@@ -212,4 +273,6 @@ void io_figures_merge(struct io_figures *into, const struct io_figures *from)
     add_levels(into->complete, from->complete);
     into->blocked += from->blocked;
     into->blocked_ns += from->blocked_ns;
+    add_samples(&into->rate, &from->rate);
+    add_samples(&into->iops, &from->iops);
 }

@@ -15,12 +15,19 @@
 
 #define IO_LEVELS 7  /* fio's: see below */
 #define IO_ANY UINT32_MAX
+#define IO_SAMPLE_NS 500000000ULL /* as fio's bwavgtime and iopsavgtime have it */
 #define IO_BLOCKED_NS 1000000ULL /* a hand-over that took longer was held up */
 
 /* Which reads. */
 struct io_slice {
     uint64_t from_ns, to_ns; /* half open */
     uint32_t label, device;  /* or IO_ANY */
+};
+
+/* Rates of whole half seconds, one after the other from the beginning of the stretch. */
+struct io_samples {
+    uint64_t count;
+    double least, most, sum, squares; /* per second */
 };
 
 struct io_figures {
@@ -37,6 +44,7 @@ struct io_figures {
     uint64_t submit[IO_LEVELS];   /* hand-overs of 0, 1-4, 5-8, .. 33-64, > 64 reads */
     uint64_t complete[IO_LEVELS]; /* and rounds in which so many ended */
     uint64_t blocked, blocked_ns; /* hand-overs longer than IO_BLOCKED_NS */
+    struct io_samples rate, iops; /* bytes, and reads that ended well */
 };
 
 /* ERR_MEMORY. */
@@ -44,6 +52,9 @@ int io_figures(const struct io_log *log, const struct io_slice *slice, struct io
 
 /* Adds the figures of another stretch: the time between the two belongs to neither. */
 void io_figures_merge(struct io_figures *into, const struct io_figures *from);
+
+double io_samples_mean(const struct io_samples *s);      /* 0 of none */
+double io_samples_deviation(const struct io_samples *s); /* of the sample; 0 of fewer than two */
 
 /* The level of fio's maps that a depth, or a batch of so many, belongs to. */
 uint32_t io_depth_level(uint64_t depth);

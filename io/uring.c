@@ -308,7 +308,9 @@ static void hand_over(struct io *io, struct uring *uring)
 {
     if (io->log != NULL && io_uring_sq_ready(&uring->ring) > 0) {
         io_uring_submit(&uring->ring);
-        io_log_sent(io);
+        if (io_uring_sq_ready(&uring->ring) == 0) {
+            io_log_sent(io);
+        }
     }
 }
 

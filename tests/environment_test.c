@@ -25,7 +25,7 @@ START_TEST(an_nvme_drive_is_described_through_its_partition)
     look();
     ck_assert_uint_eq(env.place_count, 1);
     ck_assert_str_eq(env.place[0].file_system, "xfs");
-    ck_assert_str_eq(env.place[0].options, "rw,noatime,rw,attr2");
+    ck_assert_str_eq(env.place[0].options, "rw,noatime,attr2");
     ck_assert_uint_eq(env.place[0].files, 1);
     ck_assert_uint_eq(env.place[0].bytes, 64 * KIB);
     ck_assert_uint_eq(env.device_count, 1);
@@ -57,6 +57,22 @@ START_TEST(a_temperature_is_asked_anew)
     ck_assert_double_eq_tol(environment_temperature(&env), 70.0, 1e-9);
     system_put(&root, "\n", "sys/devices/%s/../hwmon0/temp1_input", at);
     ck_assert(isnan(environment_temperature(&env)));
+}
+END_TEST
+
+START_TEST(a_drive_says_itself_when_it_is_too_hot)
+{
+    char at[TINY_PATH_BYTES];
+    nvme_with_file(at);
+    look();
+    ck_assert(isnan(device("nvme0n1")->too_hot_c));
+    ck_assert_uint_eq(environment_too_hot(&env), 0);
+    system_put(&root, "81850\n", "sys/devices/%s/../hwmon0/temp1_max", at);
+    look();
+    ck_assert_double_eq_tol(device("nvme0n1")->too_hot_c, 81.85, 1e-9);
+    ck_assert_uint_eq(environment_too_hot(&env), 0);
+    system_put(&root, "82000\n", "sys/devices/%s/../hwmon0/temp1_input", at);
+    ck_assert_uint_eq(environment_too_hot(&env), 1);
 }
 END_TEST
 
@@ -287,6 +303,7 @@ int main(void)
     tcase_add_checked_fixture(drives, looked_setup, looked_teardown);
     tcase_add_test(drives, an_nvme_drive_is_described_through_its_partition);
     tcase_add_test(drives, a_temperature_is_asked_anew);
+    tcase_add_test(drives, a_drive_says_itself_when_it_is_too_hot);
     tcase_add_test(drives, a_slow_link_is_a_warning_that_knows_the_slot);
     tcase_add_test(drives, a_drive_with_several_controllers_has_its_link_and_temperature);
     tcase_add_test(drives, links_carry_what_their_coding_leaves);

@@ -85,6 +85,7 @@ struct bench_job {
     struct environment_diskstats disk;
     uint32_t offloaded;           /* threads the kernel started to read for us */
     double temperature_c[2];      /* at its begin and end, NAN when unknown */
+    uint32_t too_hot;             /* 1 + the device that was so at its end; 0 none */
 };
 
 /* Reads of one size with so many in flight. */

@@ -14,6 +14,7 @@
 #define FLIGHT_FIRST (4 * MIB)
 #define DEPTH_MAX 1024U
 #define RAM_SHARE 2U              /* a reader's memory is at most this part of --ram */
+#define LOG_SHARE 8U              /* and its log this part of that */
 
 static bool stop_asked(void)
 {
@@ -34,6 +35,13 @@ static uint64_t reader_room(const struct bench_stage *stage)
     const char *why;
     uint64_t ram = stage->options.ram_bytes;
     return (ram != ENGINE_RAM_AUTO ? ram : memory_available(&why)) / RAM_SHARE;
+}
+
+/* Reads that a limit writes down at most, and with that makes. */
+static uint32_t limit_records(const struct bench_stage *stage)
+{
+    uint64_t most = reader_room(stage) / LOG_SHARE / sizeof(struct io_record);
+    return (uint32_t)min_u64(LIMIT_RECORDS, max_u64(1, most));
 }
 
 static bool has_room(const struct bench_stage *stage, uint64_t depth, uint64_t size_bytes)
@@ -170,7 +178,7 @@ int bench_limit(struct bench_stage *stage, enum bench_job_kind kind)
     }
     stage->round->limit_best[after] =
         after ? repeat_limits(stage->round->limit[0], limits) : choose_limits(stage, limits);
-    TRY(io_log_open(&log, LIMIT_RECORDS));
+    TRY(io_log_open(&log, limit_records(stage)));
     progress_begin(&stage->progress, after ? "limit after" : "limit before", stage->request->quiet);
     bench_job_begin(stage, kind);
     int rc = 0;

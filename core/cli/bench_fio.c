@@ -261,12 +261,23 @@ static char *absolute_prefix(const char *prefix)
     return out;
 }
 
+static bool read_nothing(const struct bench_result *result)
+{
+    const struct bench_point_result *p = &result->point[result->logged];
+    return p->rounds == 0 || p->round[p->rounds - 1].job[JOB_INFERENCE].all.requests == 0;
+}
+
 int bench_fio_export(const struct bench_result *result, const char *prefix)
 {
     char *absolute = absolute_prefix(prefix);
     const struct bench_facts *facts = &result->point[result->logged].facts;
     struct export x = {.result = result, .prefix = absolute, .depth = facts->io_depth *
                        (uint32_t)max_u64(1, facts->devices), .largest_bytes = PAGE_BYTES};
+    if (read_nothing(result)) {
+        free(absolute);
+        return err_set(ERR_OUTPUT, "--export-fio: nothing to export: the measured tokens read "
+                       "nothing, all was in memory; a smaller --ram has them read");
+    }
     if (absolute == NULL) {
         return err_set(ERR_OUTPUT, "--export-fio: the folder of %s is not there: %s", prefix,
                        strerror(errno));

@@ -11,7 +11,8 @@
 
 #include "core/cli/bench.h"
 
-/* Of a benchmark whose rounds are complete. ERR_OUTPUT, ERR_MEMORY. */
+/* Of a benchmark whose rounds are complete. ERR_OUTPUT, also when no token read anything;
+ * ERR_MEMORY. */
 int bench_fio_export(const struct bench_result *result, const char *prefix);
 
 #endif

@@ -11,6 +11,7 @@ struct bench_full {
     double model_share;           /* of its bytes that the measured model has */
     double token_share;           /* of the bytes its token reads with nothing in memory */
     double rate;                  /* bytes per second: the replay's, else the run's; 0 = none */
+    bool measured;                /* else the limit's: the tokens read too little to tell */
     double streamed_s;            /* a token with nothing in memory */
     double experts_s;             /* with trunk and lm_head in memory, experts read */
 };

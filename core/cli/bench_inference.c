@@ -26,8 +26,7 @@ struct measuring {
     struct bench_inference *out;
     uint32_t made;                /* tokens, warm-up included */
     uint64_t begun_ns, last_ns;
-    uint64_t stalled_ns;          /* of engine_stats at last_ns */
-    struct engine_stats from, now;
+    struct engine_stats from, last, now; /* measuring began; the token before; the latest one */
     struct recorder recorder;     /* of the first round, when asked for */
 };
 
@@ -140,11 +139,11 @@ static int open_records(struct bench_stage *stage)
 
 /* ---- while it runs ---- */
 
-static uint64_t stalled(const struct engine_stats *stats)
+static uint64_t sum_of(const uint64_t stall_ns[STALL_CAUSES])
 {
     uint64_t sum = 0;
     for (int i = 0; i < STALL_CAUSES; i++) {
-        sum += stats->stall_ns[i];
+        sum += stall_ns[i];
     }
     return sum;
 }
@@ -152,27 +151,23 @@ static uint64_t stalled(const struct engine_stats *stats)
 static void begin_measuring(struct measuring *m, uint64_t now_ns)
 {
     engine_stats(m->e, &m->from);
-    m->stalled_ns = stalled(&m->from);
+    m->now = m->from;
     m->stage->result->from_ns = m->stage->result->to_ns = m->last_ns = now_ns;
     atomic_store(&m->stage->result->journal.spans,
                  m->stage->request->tokens == 1 ? SPANS_ALL : SPANS_WAITS);
 }
 
-/* Means over workers may shrink when workers come back from rest. */
-static uint64_t grown(uint64_t from, uint64_t to)
-{
-    return to - min_u64(from, to);
-}
-
 static void take_token(struct measuring *m, uint64_t now_ns)
 {
     struct bench_inference *out = m->out;
+    uint64_t stall_ns[STALL_CAUSES];
+    uint64_t busy_ns;
+    m->last = m->now;
     engine_stats(m->e, &m->now);
-    uint64_t stalled_ns = stalled(&m->now);
+    engine_stats_between(&m->last, &m->now, stall_ns, &busy_ns);
     out->tokens++;
     histogram_add(&out->token, now_ns - m->last_ns);
-    histogram_add(&out->stall, grown(m->stalled_ns, stalled_ns));
-    m->stalled_ns = stalled_ns;
+    histogram_add(&out->stall, sum_of(stall_ns));
     m->last_ns = m->stage->result->to_ns = now_ns;
 }
 
@@ -238,7 +233,7 @@ static void show_status(struct measuring *m, const struct engine_progress *p)
     struct bench_status_now now = {
         .job = bench_job_names[JOB_INFERENCE], .engine = true, .bytes = p->done_bytes,
         .requests = requests_of(&stats), .depth = p->in_flight, .tokens = m->made,
-        .in_flight_bytes = p->in_flight_bytes, .stall_ns = stalled(&stats),
+        .in_flight_bytes = p->in_flight_bytes, .stall_ns = sum_of(stats.stall_ns),
         .demands = p->demands, .hits = p->hits};
     bench_status_show(m->stage->status, &now);
 }
@@ -327,10 +322,9 @@ static int conclude(struct measuring *m)
     out->wall_ns = result->to_ns - result->from_ns;
     out->missed = result->log.missed;
     out->peak_bytes = memory_status("VmHWM:");
-    for (int i = 0; i < STALL_CAUSES && out->tokens > 0; i++) {
-        out->stall_ns[i] = grown(m->from.stall_ns[i], m->now.stall_ns[i]);
+    if (out->tokens > 0) {
+        engine_stats_between(&m->from, &m->now, out->stall_ns, &out->busy_ns);
     }
-    out->busy_ns = out->tokens > 0 ? grown(m->from.busy_ns, m->now.busy_ns) : 0;
     TRY(count_experts(result, out));
     return bench_job_figures(m->stage, JOB_INFERENCE, &result->log, result->from_ns, result->to_ns,
                              true);

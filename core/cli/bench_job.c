@@ -85,6 +85,7 @@ void bench_job_end(struct bench_stage *stage, enum bench_job_kind kind, uint64_t
     job->requested_bytes = requested_bytes;
     job->offloaded = offloaded_now();
     job->temperature_c[1] = environment_temperature(env);
+    job->too_hot = environment_too_hot(env);
 }
 
 void bench_job_skip(struct bench_stage *stage, enum bench_job_kind kind, const char *why)

@@ -170,6 +170,7 @@ static void add_full(cJSON *root, const struct bench_result *result)
     cJSON_AddNumberToObject(to, "model_share", full.model_share);
     cJSON_AddNumberToObject(to, "token_share", full.token_share);
     cJSON_AddNumberToObject(to, "bw_bytes", full.rate);
+    cJSON_AddBoolToObject(to, "bw_of_run", full.measured);
     cJSON_AddNumberToObject(to, "s_per_token_streamed", full.streamed_s);
     cJSON_AddNumberToObject(to, "s_per_token_experts", full.experts_s);
 }

@@ -16,15 +16,22 @@ static void number(cJSON *object, const char *name, double value)
 
 /* ---- a direction ---- */
 
-/* fio samples these every half second; here nobody does, which bw_samples says. */
-static void add_sampled(cJSON *to)
+static void add_sampled(cJSON *to, const struct io_figures *f, bool refused)
 {
-    static const char *const names[] = {"bw_min", "bw_max", "bw_agg", "bw_mean", "bw_dev",
-                                        "bw_samples", "iops_min", "iops_max", "iops_mean",
-                                        "iops_stddev", "iops_samples"};
-    for (size_t i = 0; i < countof(names); i++) {
-        number(to, names[i], 0);
-    }
+    static const struct io_samples none;
+    const struct io_samples *bw = refused ? &none : &f->rate;
+    const struct io_samples *iops = refused ? &none : &f->iops;
+    number(to, "bw_min", floor(bw->least / 1024));
+    number(to, "bw_max", floor(bw->most / 1024));
+    number(to, "bw_agg", refused ? 0 : bench_aggregate(f));
+    number(to, "bw_mean", io_samples_mean(bw) / 1024);
+    number(to, "bw_dev", io_samples_deviation(bw) / 1024);
+    bench_json_number(to, "bw_samples", bw->count);
+    number(to, "iops_min", floor(iops->least));
+    number(to, "iops_max", floor(iops->most));
+    number(to, "iops_mean", io_samples_mean(iops));
+    number(to, "iops_stddev", io_samples_deviation(iops));
+    bench_json_number(to, "iops_samples", iops->count);
 }
 
 static void add_direction(cJSON *job, const char *name, const struct io_figures *f, bool refused,
@@ -44,7 +51,7 @@ static void add_direction(cJSON *job, const char *name, const struct io_figures 
     bench_json_latency(to, "slat_ns", &f->slat, plus);
     bench_json_latency(to, "clat_ns", &f->clat, plus);
     bench_json_latency(to, "lat_ns", &f->lat, plus);
-    add_sampled(to);
+    add_sampled(to, f, refused);
 }
 
 static void add_directions(cJSON *job, const struct io_figures *f, bool refused, bool plus)

@@ -67,6 +67,13 @@ static void judge_job(struct bench_verdict *verdict, const struct bench_job *job
     }
 }
 
+/* Rounds whose limits differ, and by how much most. */
+struct drifted {
+    uint32_t rounds;
+    double most;
+    bool hot;                     /* and slower for it, perhaps */
+};
+
 /* Less than the drives' links carry, all of them together; 0 = unknown. */
 static double ceiling(const struct environment *env)
 {
@@ -82,7 +89,38 @@ static double ceiling(const struct environment *env)
     return sum;
 }
 
-static void judge_limit(struct bench_result *result, const struct bench_round *round)
+/* A drive that says itself that it is too hot: what it lost meanwhile, it lost to that. */
+static void judge_heat(struct bench_result *result, const struct bench_round *round, double drift)
+{
+    for (int job = 0; job < BENCH_JOBS; job++) {
+        const struct bench_job *j = &round->job[job];
+        if (!j->made || j->too_hot == 0) {
+            continue;
+        }
+        const struct environment_device *d = &result->environment.device[j->too_hot - 1];
+        bool slower = round->job[JOB_LIMIT_AFTER].made && drift < -DRIFT_MOST;
+        if (slower) {
+            add(&result->verdict, true, "%s throttled: at %.0f C or more, which it calls too hot, "
+                "it lost %.0f %% of its limit; cool it", d->name, d->too_hot_c, -100 * drift);
+        } else {
+            add(&result->verdict, false, "%s was at %.0f C or more, which it calls too hot: cool "
+                "it, or longer runs will be slower", d->name, d->too_hot_c);
+        }
+        return;
+    }
+}
+
+static void judge_drift(struct bench_verdict *verdict, const struct drifted *drifted)
+{
+    if (drifted->rounds > 0) {
+        add(verdict, false, "the drive changed while it was measured, by %s%+.0f %%: take its "
+            "limit as a range%s", drifted->rounds > 1 ? "up to " : "", 100 * drifted->most,
+            drifted->hot ? "; it is hot and may have throttled" : "");
+    }
+}
+
+static void judge_limit(struct bench_result *result, const struct bench_round *round,
+                        struct drifted *drifted)
 {
     struct bench_shares s;
     double most = ceiling(&result->environment);
@@ -93,10 +131,11 @@ static void judge_limit(struct bench_result *result, const struct bench_round *r
             "it did not come from the drive", fmax(s.limit_before, s.limit_after) / 1e9,
             most / 1e9);
     }
+    judge_heat(result, round, s.drift);
     if (round->job[JOB_LIMIT_AFTER].made && fabs(s.drift) > DRIFT_MOST) {
-        add(&result->verdict, false, "the drive changed while it was measured, by %+.0f %%: take "
-            "its limit as a range%s", 100 * s.drift,
-            hot >= HOT_C && s.drift < 0 ? "; it is hot and may have throttled" : "");
+        drifted->rounds++;
+        drifted->most = fabs(s.drift) > fabs(drifted->most) ? s.drift : drifted->most;
+        drifted->hot = drifted->hot || (hot >= HOT_C && s.drift < 0);
     }
 }
 
@@ -126,6 +165,7 @@ void bench_judge(struct bench_result *result)
 {
     struct bench_verdict *verdict = &result->verdict;
     const struct bench_round *first = NULL;
+    struct drifted drifted = {.rounds = 0};
     *verdict = (struct bench_verdict){.valid = true};
     judge_environment(result);
     for (uint32_t p = 0; p < result->request->point_count; p++) {
@@ -136,7 +176,7 @@ void bench_judge(struct bench_result *result)
             for (int job = 0; job < BENCH_JOBS; job++) {
                 judge_job(verdict, &round->job[job], bench_job_names[job]);
             }
-            judge_limit(result, round);
+            judge_limit(result, round, &drifted);
             judge_inference(result, round);
             if (differ(first, round)) {
                 add(verdict, true, "two rounds gave different logits: this must never be; please "
@@ -151,6 +191,7 @@ void bench_judge(struct bench_result *result)
                 point->facts.io_engine);
         }
     }
+    judge_drift(verdict, &drifted);
     if (first == NULL) {
         add(verdict, true, "no round was completed");
     }

@@ -38,7 +38,6 @@ static void put_percentiles(FILE *out, const struct histogram *h)
     }
 }
 
-/* The zeros at the end are what fio samples while it runs. */
 static void put_direction(FILE *out, const struct io_figures *f, bool refused)
 {
     fprintf(out, ";%llu;%llu;%llu;%llu", (unsigned long long)(f->bytes / KIB),
@@ -49,7 +48,11 @@ static void put_direction(FILE *out, const struct io_figures *f, bool refused)
     put_latency(out, &f->clat);
     put_percentiles(out, &f->clat);
     put_latency(out, &f->lat);
-    fprintf(out, ";0;0;%f%%;%f;%f", 0.0, 0.0, 0.0);
+    static const struct io_samples none;
+    const struct io_samples *bw = refused ? &none : &f->rate;
+    fprintf(out, ";%llu;%llu;%f%%;%f;%f", whole(bw->least / 1024), whole(bw->most / 1024),
+            refused ? 0 : bench_aggregate(f), io_samples_mean(bw) / 1024,
+            io_samples_deviation(bw) / 1024);
 }
 
 static void put_steps(FILE *out, const uint64_t *table, uint32_t count, uint64_t total)

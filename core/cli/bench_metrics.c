@@ -36,6 +36,12 @@ double bench_per_second(const struct io_figures *f, uint64_t count)
     return f->wall_ns > 0 ? (double)count / (double)f->wall_ns * 1e9 : 0;
 }
 
+double bench_aggregate(const struct io_figures *f)
+{
+    double rate = bench_per_second(f, f->bytes);
+    return rate > 0 ? fmin(100, 100 * io_samples_mean(&f->rate) / rate) : 0;
+}
+
 double bench_job_wall_s(const struct bench_job *job)
 {
     return (double)job->took_ns / 1e9;

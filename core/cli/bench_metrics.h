@@ -37,6 +37,8 @@ const char *bench_refusal(const struct bench_result *result);
 
 /* Bytes or reads of a stretch in a second; 0 when it took no time. */
 double bench_per_second(const struct io_figures *f, uint64_t count);
+/* fio's percent of an aggregate of one job: its mean sample against its whole rate, at most 100. */
+double bench_aggregate(const struct io_figures *f);
 
 /* What processor time and counters of drives of a job are shares of. */
 double bench_job_wall_s(const struct bench_job *job);

@@ -256,10 +256,11 @@ static void put_full(const struct bench_page *page)
     struct bench_full full;
     if (bench_full(page->result, &full)) {
         fprintf(page->out, "full    this is %.1f%% of Kimi K3, and its token %.1f%% of the reads. "
-                "At %.2f GB/s the full model takes %.1f s per token with nothing in memory (137.0 "
-                "GB), %.1f s with all but experts in memory (25.8 GB)\n",
-                100 * full.model_share, 100 * full.token_share, full.rate / 1e9, full.streamed_s,
-                full.experts_s);
+                "At %.2f GB/s%s the full model takes %.1f s per token with nothing in memory "
+                "(137.0 GB), %.1f s with all but experts in memory (25.8 GB)\n",
+                100 * full.model_share, 100 * full.token_share, full.rate / 1e9,
+                full.measured ? "" : ", the drive's limit (these tokens read too little to tell),",
+                full.streamed_s, full.experts_s);
     }
 }
 

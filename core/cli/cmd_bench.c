@@ -8,6 +8,7 @@
 
 #include "cache/policy.h"
 #include "core/base/err.h"
+#include "core/base/memory.h"
 #include "core/cli/bench_fio.h"
 #include "core/cli/bench_html.h"
 #include "core/cli/bench_pictures.h"
@@ -19,8 +20,11 @@
 #include "core/cli/prompt.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_watch.h"
+#include "core/cli/text.h"
 
 #define LISTED_MAX 16U
+#define SYNTH_RAM_SHARE 8U        /* a model that was made to measure gets this part of its size, */
+#define SYNTH_RAM_LEAST (1536 * MIB) /* but so much */
 #define TOKENS_BY_TIME 4000U      /* most when --runtime decides; small models have 4096 */
 
 enum format { FORMAT_NORMAL, FORMAT_JSON, FORMAT_JSON_PLUS, FORMAT_TERSE, FORMAT_CSV };
@@ -53,7 +57,7 @@ static const struct option_row rows[] = {
     {"repeat", OPTION_COUNT, offsetof(struct bench_cli, repeat), "auto", 1, 100, "auto", "N",
      "rounds; of a sweep, each measures every point [1, of a sweep 3]"},
     {"ram", OPTION_TEXT, offsetof(struct bench_cli, rams), "auto", 0, 0, NULL, "SIZE[,..]|auto",
-     "hard ceiling of resident memory"},
+     "hard ceiling of resident memory; auto is an eighth of a model of --synth"},
     {"ladder", OPTION_TEXT, offsetof(struct bench_cli, ladder), NULL, 0, 0, NULL, "SIZE,..",
      "the same as a list of --ram, once each: seconds per token against memory"},
     {"io-depth", OPTION_TEXT, offsetof(struct bench_cli, depths), "8", 0, 0, NULL, "N[,..]|auto",
@@ -242,21 +246,34 @@ static char *command_line(int argc, char **argv)
 {
     size_t size = 8;
     for (int i = 0; i < argc; i++) {
-        size += 4 * strlen(argv[i]) + 4;
+        size += 1 + TEXT_SHELL_BYTES(strlen(argv[i]));
     }
     char *line = malloc(size);
     size_t at = line != NULL ? (size_t)snprintf(line, size, "k3ring") : 0;
     for (int i = 0; i < argc && line != NULL; i++) {
-        const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                            "0123456789-_./,=+%:";
-        bool quote = argv[i][0] == '\0' || argv[i][strspn(argv[i], plain)] != '\0';
-        at += (size_t)snprintf(line + at, size - at, quote ? " '" : " ");
-        for (const char *c = argv[i]; *c != '\0'; c++) {
-            at += (size_t)snprintf(line + at, size - at, *c == '\'' ? "'\\''" : "%c", *c);
-        }
-        at += (size_t)snprintf(line + at, size - at, quote ? "'" : "");
+        line[at++] = ' ';
+        at += text_shell(line + at, size - at, argv[i]);
     }
     return line;
+}
+
+/* A model that was made to fit this machine would lie in its memory, and measure no drive: it gets
+ * the memory that a machine has for the whole one. */
+static int choose_ram(struct bench *b, const char *dir, struct swept *swept)
+{
+    struct model_options mo = {.allow_holes = true};
+    struct model *model;
+    const char *why;
+    if (b->cli.synth == NULL || swept->ram[0] != OPTION_AUTO) {
+        return 0;
+    }
+    TRY(model_open(dir, &mo, &model));
+    uint64_t ram = max_u64(SYNTH_RAM_LEAST, model->total_bytes / SYNTH_RAM_SHARE / MIB * MIB);
+    model_close(model);
+    if (ram < memory_available(&why)) {
+        swept->ram[0] = b->cli.engine.ram = ram;
+    }
+    return 0;
 }
 
 static int make_request(struct bench *b, const char *dir)
@@ -266,6 +283,7 @@ static int make_request(struct bench *b, const char *dir)
     struct swept swept;
     struct progress progress;
     TRY(read_lists(b, &swept));
+    TRY(choose_ram(b, dir, &swept));
     TRY(prompt_read(&b->prompt, &cli->prompt, dir, "1,2,3"));
     q->dir = dir;
     q->ids = b->prompt.ids;
@@ -396,13 +414,30 @@ static int verdict_of(const struct bench *b)
     return b->baseline.path != NULL ? compare_with(b, &b->baseline) : 0;
 }
 
+/* Pictures, and the timeline beside them, come last and would replace it. */
+static int check_picture_names(const struct bench_cli *cli, const char *path)
+{
+    char timeline[PATH_MAX];
+    if (path == NULL || cli->plot == NULL) {
+        return 0;
+    }
+    snprintf(timeline, sizeof timeline, "%s/timeline.json", cli->plot);
+    if (!picture_owns(cli->plot, path) && !output_same(timeline, path)) {
+        return 0;
+    }
+    return err_set(ERR_USAGE, "bench: %s has a name that --plot %s gives to its own files; choose "
+                   "another", path, cli->plot);
+}
+
 /* What would eat another file, or fail, only after all was measured. */
 static int check_outputs(const struct bench_cli *cli)
 {
     const char *const written[] = {cli->output, cli->html, cli->trace, cli->baseline};
     const char *const suffixes[] = {".iolog", ".replay.fio", ".replay-timed.fio", ".limit.fio"};
     char job[PATH_MAX];
+    TRY(cli->plot != NULL ? picture_folder(cli->plot) : 0);
     for (size_t i = 0; i < countof(written); i++) {
+        TRY(check_picture_names(cli, written[i]));
         for (size_t k = 0; k < i && written[i] != NULL; k++) {
             if (written[k] != NULL && output_same(written[i], written[k])) {
                 return err_set(ERR_USAGE, "bench: %s has two uses; --output, --html, --trace and "
@@ -418,7 +453,6 @@ static int check_outputs(const struct bench_cli *cli)
             }
         }
     }
-    TRY(cli->plot != NULL ? picture_folder(cli->plot) : 0);
     return cli->html != NULL ? output_check(cli->html) : 0;
 }
 

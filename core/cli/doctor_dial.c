@@ -5,6 +5,7 @@
 
 #include "core/cli/doctor.h"
 #include "core/cli/engine_options.h"
+#include "core/cli/text.h"
 
 /* What rows are planned for, as `k3ring plan` has it without options. */
 #define PROMPT 3U
@@ -95,23 +96,6 @@ static void check_floor(struct doctor *d, uint64_t floor_bytes)
     }
 }
 
-/* path as one word of a shell. */
-static void quote(const char *path, char *word, size_t capacity)
-{
-    static const char *const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                     "0123456789/._-+,:@%=";
-    size_t used = 0;
-    if (path[strspn(path, plain)] == '\0' && path[0] != '\0') {
-        snprintf(word, capacity, "%s", path);
-        return;
-    }
-    word[used++] = '\'';
-    for (const char *at = path; *at != '\0' && used + 6 < capacity; at++) {
-        used += (size_t)snprintf(word + used, capacity - used, *at == '\'' ? "'\\''" : "%c", *at);
-    }
-    snprintf(word + used, capacity - used, "'");
-}
-
 /* The largest amount of the dial that this machine can give with a tenth to spare. */
 static const struct doctor_row *best_row(const struct doctor *d)
 {
@@ -135,7 +119,7 @@ static void name_next(struct doctor *d)
     if (best != NULL && best->size == DOCTOR_POWER) {
         snprintf(ram, sizeof ram, " --ram %lluG", (unsigned long long)(best->ram_bytes / GIB));
     }
-    quote(d->dir, dir, sizeof dir);
+    text_shell(dir, sizeof dir, d->dir);
     if (doctor_forbidden(d) > 0) {
         snprintf(d->next, sizeof d->next, "k3ring doctor %s", dir);
         return;

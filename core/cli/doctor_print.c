@@ -84,8 +84,10 @@ void doctor_print(FILE *out, const struct doctor *d)
         print_lines(out, d, (enum doctor_section)section);
     }
     print_dial(out, d);
-    fprintf(out, "%u ok, %u notes, %u problems; next:\n  %s\n", doctor_count(d, DOCTOR_OK),
-            doctor_count(d, DOCTOR_NOTE), doctor_count(d, DOCTOR_PROBLEM), d->next);
+    uint32_t notes = doctor_count(d, DOCTOR_NOTE);
+    uint32_t problems = doctor_count(d, DOCTOR_PROBLEM);
+    fprintf(out, "%u ok, %u note%s, %u problem%s; next:\n  %s\n", doctor_count(d, DOCTOR_OK), notes,
+            notes == 1 ? "" : "s", problems, problems == 1 ? "" : "s", d->next);
 }
 
 /* ---- JSON ---- */

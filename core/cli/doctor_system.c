@@ -8,6 +8,8 @@
 #include "core/cli/doctor.h"
 #include "core/cli/engine_options.h"
 
+#define K3_SHARDS 96U /* files of the released checkpoint */
+#define OWN_FILES 16U /* rings, reports, what is looked at under /proc and /sys */
 #define FLIGHT_BYTES (ENGINE_IO_DEPTH * ENGINE_IO_SIZE)
 
 static double gib(uint64_t bytes)
@@ -86,15 +88,31 @@ static void say_ring(struct doctor *d, const struct slab *slab)
     io_close(io);
 }
 
+/* A descriptor for each shard, and some for rings, reports and standard streams. */
+static void say_files(struct doctor *d)
+{
+    uint64_t may = d->env.system.nofile;
+    uint32_t shards = d->files.count > 0 ? d->files.count : K3_SHARDS;
+    if (may >= shards + OWN_FILES) {
+        doctor_say(d, DOCTOR_RING, DOCTOR_OK, NULL, "%llu files may be open, a run needs %u",
+                   (unsigned long long)may, shards + OWN_FILES);
+    } else {
+        doctor_forbid(d, DOCTOR_RING, "raise the hard limit: ulimit -Hn 1024 as root, LimitNOFILE= "
+                      "of a service, or /etc/security/limits.conf",
+                      "%llu files may be open, but a run needs %u: %u shards, and some of its own",
+                      (unsigned long long)may, shards + OWN_FILES, shards);
+    }
+}
+
 static void say_limits(struct doctor *d)
 {
     const struct environment_system *s = &d->env.system;
     static const char *const modes[] = {"off", "strict", "filtered, as containers do"};
-    doctor_say(d, DOCTOR_RING, DOCTOR_OK, NULL, "kernel.io_uring_disabled %s, seccomp %s, %llu "
-               "files may be open",
+    doctor_say(d, DOCTOR_RING, DOCTOR_OK, NULL, "kernel.io_uring_disabled %s, seccomp %s",
                s->io_uring_disabled < 0 ? "does not exist" : s->io_uring_disabled == 0 ? "0"
                : s->io_uring_disabled == 1 ? "1" : "2",
-               s->seccomp < 0 ? "unknown" : modes[s->seccomp], (unsigned long long)s->nofile);
+               s->seccomp < 0 ? "unknown" : modes[s->seccomp]);
+    say_files(d);
 }
 
 /* ---- memory ---- */

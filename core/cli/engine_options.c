@@ -21,11 +21,11 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
                        (unsigned long long)cli->io_size);
     }
     if (positions > UINT32_MAX) {
-        return err_set(ERR_USAGE, "the prompt and --gen together exceed 2^32 positions");
+        return err_set(ERR_USAGE, "the prompt and what is to be made exceed 2^32 positions");
     }
     if (cli->context != OPTION_AUTO && cli->context < positions) {
         return err_set(ERR_FIT, "--context %llu is less than the %llu positions of the prompt and "
-                       "--gen; give --context %llu or a smaller --gen",
+                       "what is to be made; give --context %llu, or have fewer tokens made",
                        (unsigned long long)cli->context, (unsigned long long)positions,
                        (unsigned long long)positions);
     }

@@ -58,6 +58,16 @@ double environment_device_temperature(const struct environment *env, uint32_t de
     return end != text ? (double)milli / 1000 : (double)NAN;
 }
 
+uint32_t environment_too_hot(const struct environment *env)
+{
+    for (uint32_t i = 0; i < env->device_count; i++) {
+        if (environment_device_temperature(env, i) >= env->device[i].too_hot_c) {
+            return i + 1; /* never when one of the two is unknown */
+        }
+    }
+    return 0;
+}
+
 double environment_temperature(const struct environment *env)
 {
     double hottest = (double)NAN;

@@ -73,6 +73,7 @@ struct environment_device {
     uint32_t logical_block_bytes, physical_block_bytes;
     char io_max[ENVIRONMENT_TEXT_BYTES];    /* a cgroup's limit on it, "rbps=1048576", or "" */
     int temperature_fd;       /* private; -1 when the drive tells none */
+    double too_hot_c;         /* from where it slows down to save itself, as it says; NAN unknown */
 };
 
 /* What reads from a file system are worth as figures of a drive. */
@@ -128,6 +129,8 @@ static inline bool environment_lowest(const struct environment *env, uint32_t de
 double environment_device_temperature(const struct environment *env, uint32_t device);
 /* Of the hottest drive. */
 double environment_temperature(const struct environment *env);
+/* 1 + the first drive that is as hot now as it calls too hot; 0 when none says so. */
+uint32_t environment_too_hot(const struct environment *env);
 
 /* Of a block device since it was started, as /proc/diskstats has them: sectors of 512 bytes,
  * milliseconds. */

@@ -100,7 +100,7 @@ static void look_device(const char *drive, struct environment_device *d)
     d->kind = kind_of(drive, d);
     look_queue(drive, d);
     environment_look_link(d, drive);
-    d->temperature_fd = environment_open_temperature(drive);
+    d->temperature_fd = environment_open_temperature(drive, &d->too_hot_c);
 }
 
 static void add_below(struct environment *env, uint32_t above, uint32_t device)

@@ -155,6 +155,11 @@ static void add_device(cJSON *array, const struct environment *env, uint32_t ind
     } else {
         cJSON_AddNumberToObject(one, "temp_c", celsius);
     }
+    if (isnan(d->too_hot_c)) {
+        cJSON_AddNullToObject(one, "temp_c_too_hot");
+    } else {
+        cJSON_AddNumberToObject(one, "temp_c_too_hot", d->too_hot_c);
+    }
     cJSON_AddItemToArray(array, one);
 }
 

@@ -2,6 +2,7 @@
 /* How an NVMe drive is plugged in, and how warm it is. */
 #include <fcntl.h>
 #include <glob.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,16 +86,37 @@ void environment_look_link(struct environment_device *device, const char *drive)
     read_link(folder, "max", &device->slot_max);
 }
 
-int environment_open_temperature(const char *drive)
+/* The temperature beside its own that a drive calls too hot: NVMe's warning threshold. */
+static double too_hot(const char *input)
+{
+    char path[PROC_PATH_BYTES];
+    char text[32];
+    snprintf(path, sizeof path, "%.*smax", (int)(strlen(input) - strlen("input")), input);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (got <= 0) {
+        return (double)NAN;
+    }
+    text[got] = '\0';
+    long milli = strtol(text, NULL, 10);
+    return milli > 0 ? (double)milli / 1000 : (double)NAN;
+}
+
+int environment_open_temperature(const char *drive, double *too_hot_c)
 {
     static const char *const places[] = {"device/hwmon*", "device/hwmon/hwmon*",
                                          "device/device/hwmon/hwmon*", "device/nvme[0-9]*/hwmon*"};
+    *too_hot_c = (double)NAN;
     for (size_t i = 0; i < countof(places); i++) {
         char pattern[PROC_PATH_BYTES];
         glob_t found;
         snprintf(pattern, sizeof pattern, "%s/%s/temp1_input", drive, places[i]);
         if (glob(pattern, 0, NULL, &found) == 0) {
             int fd = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+            *too_hot_c = too_hot(found.gl_pathv[0]);
             globfree(&found);
             return fd;
         }

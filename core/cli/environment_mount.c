@@ -43,11 +43,34 @@ static bool parse_mount(char *line, struct mount *m)
     return true;
 }
 
+/* Whether a list with commas between them holds a word of so many bytes. */
+static bool lists(const char *options, const char *word, size_t size)
+{
+    for (const char *at = options; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        if (strcspn(at, ",") == size && memcmp(at, word, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Those of the mount, then those of the file system that it does not name again. */
+static void join_options(char *to, size_t capacity, const char *mount, const char *super)
+{
+    size_t used = min_u64((uint64_t)snprintf(to, capacity, "%s", mount), capacity - 1);
+    for (const char *at = super; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        size_t size = strcspn(at, ",");
+        if (size > 0 && !lists(mount, at, size) && used + size + 2 <= capacity) {
+            used += (size_t)snprintf(to + used, capacity - used, "%s%.*s", used > 0 ? "," : "",
+                                     (int)size, at);
+        }
+    }
+}
+
 static void take_mount(const struct mount *m, struct environment_place *place)
 {
     snprintf(place->file_system, sizeof place->file_system, "%.63s", m->file_system);
-    snprintf(place->options, sizeof place->options, "%s%s%s", m->options,
-             m->super_options[0] != '\0' ? "," : "", m->super_options);
+    join_options(place->options, sizeof place->options, m->options, m->super_options);
     snprintf(place->source, sizeof place->source, "%s", m->source);
     proc_printable(place->file_system);
     proc_printable(place->options);

@@ -27,9 +27,10 @@ uint32_t environment_add_device(struct environment *env, uint32_t major, uint32_
 uint32_t environment_add_folder(struct environment *env, const char *folder);
 
 /* environment_link.c: the PCIe link of an NVMe drive whose sysfs folder is given, and a descriptor
- * of the file with a drive's temperature, or -1. */
+ * of the file with a drive's temperature, or -1; and the temperature that the drive calls too
+ * hot, NAN when it names none. */
 void environment_look_link(struct environment_device *device, const char *drive);
-int environment_open_temperature(const char *drive);
+int environment_open_temperature(const char *drive, double *too_hot_c);
 
 /* environment_cgroup.c */
 void environment_look_limits(struct environment *env);

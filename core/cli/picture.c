@@ -36,6 +36,20 @@ int picture_folder(const char *dir)
                    strerror(errno));
 }
 
+bool picture_owns(const char *dir, const char *path)
+{
+    static const char *const endings[] = {".dat", ".gp", ".svg", ".png"};
+    const char *name = strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
+    const char *ending = strrchr(name, '.');
+    char *inside = path_join(dir, name);
+    bool owned = false;
+    for (size_t i = 0; i < countof(endings) && ending != NULL && inside != NULL; i++) {
+        owned = owned || (strcmp(ending, endings[i]) == 0 && output_same(inside, path));
+    }
+    free(inside);
+    return owned;
+}
+
 /* dir/NAME + ending. */
 static char *path_of(const char *dir, const char *name, const char *ending)
 {

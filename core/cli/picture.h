@@ -51,6 +51,9 @@ struct picture {
  * work. ERR_OUTPUT. */
 int picture_folder(const char *dir);
 
+/* Whether path could be a picture's in dir, or that of its data or script: these are replaced. */
+bool picture_owns(const char *dir, const char *path);
+
 /* Writes the four files into dir, which is made when it is missing.
  * Every text is escaped. A picture with a great many points makes an SVG as great: thin out first,
  * some thousands are plenty.

@@ -96,3 +96,20 @@ void text_clean(char *to, size_t capacity_bytes, const char *text)
     }
     to[used] = '\0';
 }
+
+size_t text_shell(char *to, size_t capacity_bytes, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789/._-+,:@%=";
+    size_t used = 0;
+    if (text[0] != '\0' && text[strspn(text, plain)] == '\0') {
+        snprintf(to, capacity_bytes, "%s", text);
+        return strlen(to);
+    }
+    to[used++] = '\'';
+    for (const char *at = text; *at != '\0' && used + 6 < capacity_bytes; at++) {
+        used += (size_t)snprintf(to + used, capacity_bytes - used,
+                                 *at == '\'' ? "'\\''" : "%c", *at);
+    }
+    return used + (size_t)snprintf(to + used, capacity_bytes - used, "'");
+}

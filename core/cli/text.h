@@ -26,4 +26,9 @@ void text_put(FILE *out, const char *text, const struct text_rule *rules, uint32
 /* text for a terminal, cut to fit with its zero byte. */
 void text_clean(char *to, size_t capacity_bytes, const char *text);
 
+/* text as one word of a shell, quoted when it has to be, cut to fit with its zero byte. Returns the
+ * bytes written before that; TEXT_SHELL_BYTES(strlen(text)) always are enough. */
+#define TEXT_SHELL_BYTES(length) (4 * (length) + 3)
+size_t text_shell(char *to, size_t capacity_bytes, const char *text);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing: model, plan, slab, cache, files, resident tensors, threads; and the
- * figures a report is made of. */
+/* Opening and closing: model, plan, slab, cache, files, resident tensors, threads; and
+ * what was really obtained. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +164,8 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
     };
     if (o->context > c->context_max) {
         return err_set(ERR_FIT, "%u positions of context exceed the model's %u; use a smaller "
-                       "--context or --gen, or a shorter prompt", o->context, c->context_max);
+                       "--context, a shorter prompt, or have fewer tokens made", o->context,
+                       c->context_max);
     }
     return plan_build(model, &r, plan);
 }
@@ -471,40 +472,6 @@ const struct plan *engine_plan_of(const struct engine *e)
 const struct model *engine_model(const struct engine *e)
 {
     return e->model;
-}
-
-void engine_stats(struct engine *e, struct engine_stats *out)
-{
-    *out = (struct engine_stats){.open_bytes = e->open_bytes,
-                                 .discarded_bytes = e->discarded_bytes,
-                                 .cache_demands = e->cache_stats.demands,
-                                 .cache_hits = e->cache_stats.hits,
-                                 .cache_misses = e->cache_stats.misses,
-                                 .cache_evictions = e->cache_stats.evictions,
-                                 .passes = e->passes_ever,
-                                 .positions = e->positions_made,
-                                 .io_cpu_ns = e->io_cpu_ns,
-                                 .io = e->io_stats};
-    for (int i = 0; i < READ_CLASSES; i++) {
-        out->class[i] = (struct engine_class_stats){
-            .requests = atomic_load(&e->class_requests[i]),
-            .bytes = atomic_load(&e->class_bytes[i]),
-            .payload_bytes = atomic_load(&e->class_payload[i])};
-    }
-    /* The mean number of workers that were not sent to rest. */
-    uint64_t passes_ns = e->passes_ns;
-    double workers = passes_ns > 0 ? (double)e->active_ns / (double)passes_ns : e->worker_count;
-    uint64_t spent_ns[WORKER_DOINGS];
-    workers_spent(e, spent_ns);
-    for (int cause = 0; cause < STALL_CAUSES; cause++) {
-        out->stall_ns[cause] = (uint64_t)((double)spent_ns[cause] / workers);
-    }
-    out->busy_ns = (uint64_t)((double)spent_ns[WORKER_WORKS] / workers);
-}
-
-const struct histogram *engine_latency(const struct engine *e, enum read_class class)
-{
-    return &e->latency[class];
 }
 
 void engine_trace(const struct engine *e, struct engine_trace *out)

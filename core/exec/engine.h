@@ -71,6 +71,8 @@ struct engine_stats {
     uint64_t discarded_bytes;     /* read ahead for passes that were then not made */
     uint64_t stall_ns[STALL_CAUSES]; /* idle time, mean over workers not at rest */
     uint64_t busy_ns;             /* the rest of their time while passes ran, mean over the same */
+    uint64_t stall_sum_ns[STALL_CAUSES], busy_sum_ns; /* the same, of all workers together */
+    uint64_t passes_ns, workers_ns; /* passes ran; so did workers not at rest, all together */
     uint64_t cache_demands, cache_hits, cache_misses, cache_evictions;
     uint64_t passes, positions;
     uint64_t io_cpu_ns;           /* processor time of the I/O thread; as of the last drain */
@@ -192,6 +194,10 @@ int engine_try(struct engine *e, const uint32_t *ids, uint32_t count);
 int engine_end(struct engine *e);
 
 void engine_stats(struct engine *e, struct engine_stats *out);
+/* Idle and busy time between two looks, both between passes: means over the workers that were not
+ * at rest meanwhile. */
+void engine_stats_between(const struct engine_stats *from, const struct engine_stats *to,
+                          uint64_t stall_ns[STALL_CAUSES], uint64_t *busy_ns);
 /* Nanoseconds from asking for a read to its completion, retries included; as of the last
  * engine_end. */
 const struct histogram *engine_latency(const struct engine *e, enum read_class class);

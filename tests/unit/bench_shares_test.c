@@ -115,9 +115,8 @@ START_TEST(a_reason_to_refuse_stands_before_any_number_of_warnings)
     const uint32_t points = 13;
     struct bench_sample *sample = bench_sample_new(points, 2);
     const struct bench_verdict *verdict = &sample->result.verdict;
-    for (uint32_t i = 0; i < 2 * points; i++) { /* each drifts by another amount */
-        struct bench_round *round = bench_sample_round(sample, i / 2, i % 2);
-        round->limit[1][round->limit_best[1]].rate = 0.9e9 - 0.02e9 * i;
+    for (uint32_t i = 0; i < 2 * points; i++) { /* each has another count to tell */
+        bench_sample_round(sample, i / 2, i % 2)->job[JOB_REPLAY].offloaded = 1 + i;
     }
     bench_judge(&sample->result);
     ck_assert(verdict->valid);
@@ -132,6 +131,55 @@ START_TEST(a_reason_to_refuse_stands_before_any_number_of_warnings)
 }
 END_TEST
 
+/* Reasons that say so. */
+static uint32_t told(const struct bench_verdict *verdict, const char *text)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < verdict->count; i++) {
+        count += strstr(verdict->reason[i], text) != NULL;
+    }
+    return count;
+}
+
+static void slow_down(struct bench_sample *sample, uint32_t round, double share)
+{
+    struct bench_round *r = bench_sample_round(sample, 0, round);
+    r->limit[1][r->limit_best[1]].rate = share * r->limit[0][r->limit_best[0]].rate;
+}
+
+START_TEST(a_drive_that_drifts_is_one_warning_for_all_rounds)
+{
+    struct bench_sample *sample = bench_sample_new(1, 2);
+    const struct bench_verdict *verdict = &sample->result.verdict;
+    slow_down(sample, 0, 0.92);
+    slow_down(sample, 1, 0.8);
+    bench_judge(&sample->result);
+    ck_assert(verdict->valid);
+    ck_assert_uint_eq(told(verdict, "the drive changed"), 1);
+    ck_assert_uint_eq(told(verdict, "by up to -22 %"), 1);
+    bench_sample_free(sample);
+}
+END_TEST
+
+START_TEST(a_drive_that_calls_itself_too_hot_and_slows_down_is_refused)
+{
+    struct bench_sample *sample = bench_sample_new(1, 1);
+    const struct bench_verdict *verdict = &sample->result.verdict;
+    sample->result.environment.device[0].too_hot_c = 82;
+    bench_sample_round(sample, 0, 0)->job[JOB_INFERENCE].too_hot = 1;
+    slow_down(sample, 0, 1);
+    bench_judge(&sample->result);
+    ck_assert(verdict->valid);
+    ck_assert_uint_eq(told(verdict, "82 C or more, which it calls too hot"), 1);
+    slow_down(sample, 0, 0.8);
+    bench_judge(&sample->result);
+    ck_assert(!verdict->valid);
+    ck_assert_ptr_nonnull(strstr(verdict->reason[0], "throttled: at 82 C or more"));
+    ck_assert_ptr_nonnull(strstr(verdict->reason[0], "it lost 22 % of its limit"));
+    bench_sample_free(sample);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench_shares");
@@ -141,6 +189,8 @@ int main(void)
     tcase_add_test(test, what_was_not_measured_has_a_substitute);
     tcase_add_test(test, an_empty_round_is_all_zero);
     tcase_add_loop_test(test, run_is_busy_times_time_busy, 0, 300);
+    tcase_add_test(test, a_drive_that_drifts_is_one_warning_for_all_rounds);
+    tcase_add_test(test, a_drive_that_calls_itself_too_hot_and_slows_down_is_refused);
     tcase_add_test(test, a_reason_to_refuse_stands_before_any_number_of_warnings);
     suite_add_tcase(suite, test);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -283,6 +283,33 @@ START_TEST(a_full_log_counts_what_it_misses)
 END_TEST
 
 /* Of one log looked at whole, and in two stretches between which nothing was in flight. */
+/* Half seconds of 3, none and 1 reads, and half of one more. */
+START_TEST(rates_are_sampled_every_half_second)
+{
+    const uint64_t half = IO_SAMPLE_NS;
+    const uint64_t begin = 7 * half + 1234;
+    add(begin - 10, begin - 9, begin - 5, PAGE); /* before */
+    add(begin, begin + 1, begin + 2, PAGE);
+    add(begin, begin + 1, begin + half / 2, PAGE);
+    add(begin, begin + 1, begin + half - 1, 2 * PAGE);
+    add(begin, begin + 1, begin + 2 * half, 8 * PAGE);
+    add(begin, begin + 1, begin + 2 * half + 5, 8 * PAGE)->res = -5;
+    add(begin, begin + 1, begin + 3 * half, 8 * PAGE); /* in the part that is left out */
+    look(begin, begin + 3 * half + half / 2);
+    ck_assert_uint_eq(figures.rate.count, 3);
+    ck_assert_double_eq_tol(figures.rate.least, 0, 1e-12);
+    ck_assert_double_eq_tol(figures.rate.most, 16.0 * PAGE, 1e-9);
+    ck_assert_double_eq_tol(io_samples_mean(&figures.rate), 8.0 * PAGE, 1e-9);
+    ck_assert_double_eq_tol(io_samples_deviation(&figures.rate), 8.0 * PAGE, 1e-6);
+    ck_assert_double_eq_tol(figures.iops.most, 6, 1e-9);
+    ck_assert_double_eq_tol(io_samples_mean(&figures.iops), 8.0 / 3, 1e-9);
+    look(begin, begin + half - 1);
+    ck_assert_uint_eq(figures.rate.count, 0);
+    ck_assert_double_eq_tol(io_samples_mean(&figures.rate), 0, 1e-12);
+    ck_assert_double_eq_tol(io_samples_deviation(&figures.rate), 0, 1e-12);
+}
+END_TEST
+
 START_TEST(two_stretches_make_one)
 {
     add(10, 11, 20, PAGE);
@@ -335,6 +362,7 @@ int main(void)
     tcase_add_loop_test(tcase, every_engine_writes_down_every_read_once, 0, 3);
     tcase_add_test(tcase, repeats_are_part_of_their_read);
     tcase_add_test(tcase, a_full_log_counts_what_it_misses);
+    tcase_add_test(tcase, rates_are_sampled_every_half_second);
     tcase_add_test(tcase, two_stretches_make_one);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -431,6 +431,20 @@ START_TEST(every_kind_is_drawn)
 }
 END_TEST
 
+START_TEST(names_of_pictures_are_known_wherever_they_are_said)
+{
+    char path[160];
+    char dotted[96];
+    snprintf(dotted, sizeof dotted, "%s/.", dir);
+    snprintf(path, sizeof path, "%s/latency.svg", dir);
+    ck_assert(picture_owns(dir, path) && picture_owns(dotted, path));
+    snprintf(path, sizeof path, "%s/page.html", dir);
+    ck_assert(!picture_owns(dir, path));
+    ck_assert(!picture_owns(dir, "latency.svg"));
+    ck_assert(!picture_owns(dir, "/svg"));
+}
+END_TEST
+
 static Suite *picture_suite(void)
 {
     Suite *suite = suite_create("picture");
@@ -439,6 +453,7 @@ static Suite *picture_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, four_files_appear_under_their_names);
     tcase_add_test(tcase, the_folder_is_made);
+    tcase_add_test(tcase, names_of_pictures_are_known_wherever_they_are_said);
     tcase_add_test(tcase, a_folder_that_cannot_be_is_an_error);
     tcase_add_test(tcase, without_gnuplot_data_and_script_are_there);
     tcase_add_loop_test(tcase, a_gnuplot_that_fails_leaves_no_half_picture, 0, 3);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texts of others on their way out. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/cli/text.h"
+#include "tests/support/suite.h"
+
+START_TEST(a_terminal_gets_no_control_characters)
+{
+    char clean[64];
+    text_clean(clean, sizeof clean, "a\033[2Jb\u202ec\xff" "d\u00e9");
+    ck_assert_str_eq(clean, "a?[2Jb???c?d\u00e9");
+    text_clean(clean, 4, "ab\u00e9");
+    ck_assert_str_eq(clean, "ab"); /* no half characters */
+}
+END_TEST
+
+START_TEST(plain_words_stay_as_they_are)
+{
+    char word[64];
+    ck_assert_uint_eq(text_shell(word, sizeof word, "/a-b/c_1.x,y:z@2%=+"), 19);
+    ck_assert_str_eq(word, "/a-b/c_1.x,y:z@2%=+");
+}
+END_TEST
+
+/* A shell takes the word for what it was. */
+START_TEST(a_shell_reads_back_what_was_quoted)
+{
+    static const char *const texts[] = {"", "two words", "it's", "'", "''''", "$HOME `id` \\ \"",
+                                        "a\nb", "*?[x]", "~", "#x", "a;b|c&d", "caf\u00e9"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char word[TEXT_SHELL_BYTES(64)];
+        char command[512];
+        char got[128] = "";
+        size_t size = text_shell(word, sizeof word, texts[i]);
+        ck_assert_uint_eq(size, strlen(word));
+        snprintf(command, sizeof command, "printf %%s %s", word);
+        FILE *shell = popen(command, "re");
+        ck_assert_ptr_nonnull(shell);
+        ck_assert_uint_eq(fread(got, 1, sizeof got - 1, shell), strlen(texts[i]));
+        ck_assert_int_eq(pclose(shell), 0);
+        ck_assert_str_eq(got, texts[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_word_that_is_too_long_is_cut_with_its_quotes_closed)
+{
+    char word[12];
+    ck_assert_uint_eq(text_shell(word, sizeof word, "a 'b' and more of it"), strlen(word));
+    ck_assert_uint_lt(strlen(word), sizeof word);
+    ck_assert_int_eq(word[strlen(word) - 1], '\'');
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("text");
+    TCase *tcase = tcase_create("text");
+    tcase_add_test(tcase, a_terminal_gets_no_control_characters);
+    tcase_add_test(tcase, plain_words_stay_as_they_are);
+    tcase_add_test(tcase, a_shell_reads_back_what_was_quoted);
+    tcase_add_test(tcase, a_word_that_is_too_long_is_cut_with_its_quotes_closed);
+    suite_add_tcase(suite, tcase);
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
