@@ -20,6 +20,9 @@ struct reader {
     struct io_req *pool;       /* [capacity], each with memory of its own */
     struct io_req **free;      /* stack */
     uint32_t free_count;
+    struct io_req **line;      /* [capacity] with `use`: those begun, oldest first; circular */
+    bool *ended;               /* [capacity] with `use`: of the pool */
+    uint32_t line_first, line_count, capacity;
     int32_t buffer_count;      /* slices registered: all or none */
     /* a run */
     uint64_t done_bytes, done_requests, ended_ns, ticked_ns;
@@ -37,7 +40,11 @@ uint64_t reader_bytes(uint32_t depth, uint32_t device_count, uint64_t size_max_b
 static void on_read(struct io_req *req)
 {
     struct reader *r = req->owner;
-    r->free[r->free_count++] = req;
+    if (r->line == NULL) {
+        r->free[r->free_count++] = req;
+    } else {
+        r->ended[req - r->pool] = true;
+    }
     r->ended_ns = nondet_now_ns();
     if (req->res < 0) {
         r->failed = r->error == 0 ? *req : r->failed;
@@ -86,7 +93,13 @@ static int open_all(struct reader *r, uint32_t capacity)
     struct slab_layout layout = {.slot_bytes = r->options.size_max_bytes, .slot_count = capacity};
     r->pool = calloc(capacity, sizeof *r->pool);
     r->free = calloc(capacity, sizeof(void *));
-    if (r->pool == NULL || r->free == NULL) {
+    r->capacity = capacity;
+    bool lines = r->options.use != NULL;
+    if (lines) {
+        r->line = calloc(capacity, sizeof(void *));
+        r->ended = calloc(capacity, sizeof *r->ended);
+    }
+    if (r->pool == NULL || r->free == NULL || (lines && (r->line == NULL || r->ended == NULL))) {
         return err_set(ERR_MEMORY, "no memory for %u requests", capacity);
     }
     TRY(slab_open(&r->slab, &layout));
@@ -132,23 +145,66 @@ void reader_close(struct reader *r)
     slab_close(r->slab);
     free(r->pool);
     free(r->free);
+    free(r->line);
+    free(r->ended);
     free(r);
+}
+
+/* With `use`, memory of a read comes back when its bytes were used, not when it ends. */
+static bool has_memory(const struct reader *r)
+{
+    return r->free_count > 0 && io_room(r->io) > 0;
+}
+
+static void line_up(struct reader *r, struct io_req *req)
+{
+    if (r->line != NULL) {
+        r->ended[req - r->pool] = false;
+        r->line[(r->line_first + r->line_count++) % r->capacity] = req;
+    }
+}
+
+static bool is_usable(const struct reader *r)
+{
+    return r->line_count > 0 && r->ended[r->line[r->line_first] - r->pool];
+}
+
+static int use_oldest(struct reader *r, void *ctx)
+{
+    struct io_req *req = r->line[r->line_first];
+    const struct reader_read read = {.offset_bytes = req->offset_bytes, .file = req->file,
+                                     .size_bytes = req->size_bytes, .label = req->label};
+    int rc = r->options.use(ctx, &read, req->target, (uint32_t)req->res);
+    r->line_first = (r->line_first + 1) % r->capacity;
+    r->line_count--;
+    r->free[r->free_count++] = req;
+    return rc;
+}
+
+/* Gives back the memory of reads whose bytes nobody will use. */
+static void forget_line(struct reader *r)
+{
+    for (; r->line_count > 0; r->line_count--) {
+        r->free[r->free_count++] = r->line[r->line_first];
+        r->line_first = (r->line_first + 1) % r->capacity;
+    }
 }
 
 /* Fills the queue; false when next has said that there is nothing more. */
 static bool fill(struct reader *r, reader_next *next, void *ctx)
 {
     struct reader_read read;
-    while (io_room(r->io) > 0) {
+    while (has_memory(r)) {
         if (!next(ctx, &read)) {
             return false;
         }
-        assert(r->free_count > 0 && read.size_bytes <= r->options.size_max_bytes);
+        assert(read.size_bytes <= r->options.size_max_bytes);
         struct io_req *req = r->free[--r->free_count];
         req->offset_bytes = read.offset_bytes;
         req->size_bytes = read.size_bytes;
         req->file = read.file;
         req->label = read.label;
+        line_up(r, req);
         io_read(r->io, req);
     }
     return true;
@@ -183,23 +239,28 @@ int reader_run(struct reader *r, reader_next *next, void *ctx, struct reader_res
 {
     bool more = true;
     bool stopped = false;
+    int rc = 0;
     r->done_bytes = r->done_requests = 0;
     r->error = 0;
     *result = (struct reader_result){.begun_ns = nondet_now_ns()};
     r->ended_ns = result->begun_ns;
-    while ((more || io_in_flight(r->io) > 0) && r->error == 0 && !stopped) {
+    while ((more || io_in_flight(r->io) > 0 || r->line_count > 0) && r->error == 0 && !stopped &&
+           rc == 0) {
         more = more && fill(r, next, ctx);
         if (io_in_flight(r->io) > 0) {
-            TRY(io_run(r->io, WAIT_NS));
+            TRY(io_run(r->io, is_usable(r) ? 0 : WAIT_NS));
         }
+        rc = is_usable(r) && r->error == 0 ? use_oldest(r, ctx) : 0;
         stopped = r->options.stop != NULL && r->options.stop();
         tick(r);
     }
     TRY(drain(r));
+    forget_line(r);
     result->bytes = r->done_bytes;
     result->requests = r->done_requests;
     result->ended_ns = r->ended_ns;
     return r->error != 0 ? failure(r)
+           : rc < 0      ? rc
            : stopped     ? err_set(ERR_STOPPED, "stopped while reading")
                          : 0;
 }

@@ -2,10 +2,13 @@
 #ifndef EXEC_READER_H
 #define EXEC_READER_H
 
-/* Reads without any compute: the same I/O code, queue and kind of memory as an engine's, fed from a
- * list. What a drive gives by itself, for benchmarks. One thread; nothing is written. */
+/* Reads without an engine: the same I/O code, queue and kind of memory, fed from a list. What a
+ * drive gives by itself, for benchmarks; or, with `use`, the bytes of files one after the other
+ * while the drive goes on reading. One thread; nothing is written. */
 
 #include "io/io.h"
+
+struct reader_read;
 
 struct reader_options {
     enum io_engine io;        /* IO_URING falls back to IO_PREAD */
@@ -15,6 +18,11 @@ struct reader_options {
     bool (*stop)(void);       /* asked between reads; true: ERR_STOPPED; may be NULL */
     /* About five times a second; may be NULL. */
     void (*tick)(void *ctx, uint64_t done_bytes);
+    /* Takes what was read, in the order in which it was named, or NULL: then nobody looks at it.
+     * size_bytes is less than the read's where the file ends. A negative result ends the run and
+     * is its result. Gets the ctx of reader_run. */
+    int (*use)(void *ctx, const struct reader_read *read, const unsigned char *bytes,
+               uint32_t size_bytes);
     void *ctx;
 };
 
@@ -48,7 +56,7 @@ int reader_open(struct reader **out, const struct io_files *files,
 void reader_close(struct reader *r); /* NULL is fine */
 
 /* Reads all that next names, in that order, with a full queue. Also in case of failure nothing is
- * in flight afterwards. ERR_IO names file and offset; ERR_STOPPED. */
+ * in flight afterwards. ERR_IO names file and offset; ERR_STOPPED; what `use` says. */
 int reader_run(struct reader *r, reader_next *next, void *ctx, struct reader_result *result);
 
 void reader_facts(const struct reader *r, struct reader_facts *out);

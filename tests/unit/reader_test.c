@@ -28,6 +28,7 @@ static void setup(void)
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     for (uint32_t i = 0; i < PAGES; i++) {
+        memcpy(page, &i, sizeof i);
         ck_assert_int_eq(write(fd, page, sizeof page), (ssize_t)sizeof page);
     }
     close(fd);
@@ -132,6 +133,93 @@ START_TEST(an_empty_list_reads_nothing)
 }
 END_TEST
 
+struct used {
+    uint32_t next, used;  /* reads named and used */
+    uint32_t fail_at;
+    uint64_t bytes;
+};
+
+static bool name_all(void *ctx, struct reader_read *read)
+{
+    struct used *u = ctx;
+    return next_read(&u->next, read);
+}
+
+static int use_read(void *ctx, const struct reader_read *read, const unsigned char *bytes,
+                    uint32_t size_bytes)
+{
+    struct used *u = ctx;
+    for (uint64_t at = 0; at < size_bytes; at += PAGE_BYTES) {
+        uint32_t page;
+        memcpy(&page, bytes + at, sizeof page);
+        ck_assert_uint_eq(page, (u->used * 5 * PAGE_BYTES + at) / PAGE_BYTES);
+    }
+    ck_assert_uint_eq(read->offset_bytes, u->used * 5 * PAGE_BYTES);
+    ck_assert_uint_eq(read->label, u->used % 3);
+    u->bytes += size_bytes;
+    return ++u->used == u->fail_at ? err_set(ERR_RUN, "enough") : 0;
+}
+
+START_TEST(bytes_are_used_in_the_order_of_the_list)
+{
+    const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM};
+    const uint32_t depths[] = {1, 3, 16};
+    struct reader_options options = {.io = engines[_i % 3], .depth = depths[_i / 3],
+                                     .size_max_bytes = 4 * PAGE_BYTES, .use = use_read};
+    struct reader *r;
+    struct reader_result result;
+    ck_assert_int_eq(reader_open(&r, &files, &options), 0);
+    for (int again = 0; again < 2; again++) {
+        struct used whole = {.next = 0};
+        ck_assert_int_eq(reader_run(r, name_all, &whole, &result), 0);
+        ck_assert_uint_eq(whole.used, READS);
+        ck_assert_uint_eq(whole.bytes, result.bytes);
+        struct used part = {.fail_at = 37};
+        err_clear();
+        ck_assert_int_eq(reader_run(r, name_all, &part, &result), ERR_RUN);
+        ck_assert_uint_eq(part.used, 37);
+        ck_assert_str_eq(err_message(), "enough");
+    }
+    reader_close(r);
+}
+END_TEST
+
+static bool name_tail(void *ctx, struct reader_read *read)
+{
+    struct used *u = ctx;
+    *read = (struct reader_read){.offset_bytes = (PAGES - 1) * PAGE_BYTES,
+                                 .size_bytes = PAGE_BYTES};
+    return u->next++ == 0;
+}
+
+static int use_tail(void *ctx, const struct reader_read *read, const unsigned char *bytes,
+                    uint32_t size_bytes)
+{
+    struct used *u = ctx;
+    (void)read;
+    (void)bytes;
+    u->bytes = size_bytes;
+    return 0;
+}
+
+START_TEST(a_read_past_the_end_gives_what_there_is)
+{
+    const char *paths[] = {path};
+    struct io_files cut;
+    ck_assert_int_eq(truncate(path, (off_t)(PAGES * PAGE_BYTES - 1000)), 0);
+    ck_assert_int_eq(io_files_open(&cut, paths, NULL, 1), 0);
+    struct reader_options options = {.depth = 2, .size_max_bytes = PAGE_BYTES, .use = use_tail};
+    struct reader *r;
+    struct reader_result result;
+    struct used u = {.next = 0};
+    ck_assert_int_eq(reader_open(&r, &cut, &options), 0);
+    ck_assert_int_eq(reader_run(r, name_tail, &u, &result), 0);
+    ck_assert_uint_eq(u.bytes, PAGE_BYTES - 1000);
+    reader_close(r);
+    io_files_close(&cut);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reader");
@@ -142,6 +230,8 @@ int main(void)
     tcase_add_test(tcase, a_file_that_was_cut_is_named);
     tcase_add_test(tcase, a_signal_ends_it_with_nothing_in_flight);
     tcase_add_test(tcase, an_empty_list_reads_nothing);
+    tcase_add_loop_test(tcase, bytes_are_used_in_the_order_of_the_list, 0, 9);
+    tcase_add_test(tcase, a_read_past_the_end_gives_what_there_is);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
