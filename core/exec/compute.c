@@ -196,6 +196,16 @@ void compute_embed(struct engine *e, uint32_t token)
     }
 }
 
+/* Bits of floats that are not negative sort as the floats do. */
+static void note_peak(_Atomic uint32_t *peak, float largest)
+{
+    uint32_t bits;
+    uint32_t before = atomic_load(peak);
+    memcpy(&bits, &largest, sizeof bits);
+    while (before < bits && !atomic_compare_exchange_weak(peak, &before, bits)) {
+    }
+}
+
 /* Adds the MLP's output of a finished layer to the residual and looks whether it is finite. */
 static void close_layer(struct engine *e, uint32_t layer, uint32_t token)
 {
@@ -210,6 +220,7 @@ static void close_layer(struct engine *e, uint32_t layer, uint32_t token)
     if (!isfinite(largest)) {
         engine_token_fault(e, token, FAULT_RESIDUAL, layer);
     }
+    note_peak(&e->layer_peaks[layer], largest);
     if (token + 1 == e->tokens) {
         e->layer_max[layer] = largest;
     }

@@ -269,6 +269,8 @@ static int open_memory(struct engine *e)
     e->logits_of = calloc(rows, sizeof *e->logits_of);
     e->route_ids = malloc(uses * sizeof *e->route_ids);
     e->layer_max = calloc(c->layers, sizeof(float));
+    e->layer_peaks = calloc(c->layers, sizeof *e->layer_peaks);
+    e->layer_peak = calloc(c->layers, sizeof(float));
     e->trace_ids = calloc((size_t)c->layers * k, sizeof *e->trace_ids);
     e->trace_weights = calloc((size_t)c->layers * k, sizeof(float));
     e->batch.run = calloc(min_u64(c->experts, uses), sizeof *e->batch.run);
@@ -276,9 +278,9 @@ static int open_memory(struct engine *e)
     e->batch.use_at = calloc(c->experts, sizeof *e->batch.use_at);
     if (e->arena == NULL || e->head_x == NULL || e->logits == NULL || e->token == NULL ||
         e->fault == NULL || e->logits_of == NULL || e->route_ids == NULL ||
-        e->layer_max == NULL || e->trace_ids == NULL || e->trace_weights == NULL ||
-        e->batch.run == NULL || e->batch.use == NULL ||
-        e->batch.use_at == NULL) {
+        e->layer_max == NULL || e->layer_peaks == NULL || e->layer_peak == NULL ||
+        e->trace_ids == NULL || e->trace_weights == NULL || e->batch.run == NULL ||
+        e->batch.use == NULL || e->batch.use_at == NULL) {
         return err_set(ERR_MEMORY, "no memory for activations");
     }
     return 0;
@@ -451,6 +453,8 @@ void engine_close(struct engine *e)
     free(e->logits_of);
     free(e->route_ids);
     free(e->layer_max);
+    free(e->layer_peaks);
+    free(e->layer_peak);
     free(e->trace_ids);
     free(e->trace_weights);
     free(e->noted_ids);
@@ -472,19 +476,6 @@ const struct plan *engine_plan_of(const struct engine *e)
 const struct model *engine_model(const struct engine *e)
 {
     return e->model;
-}
-
-void engine_trace(const struct engine *e, struct engine_trace *out)
-{
-    *out = (struct engine_trace){.layer_max = e->layer_max, .route_ids = e->trace_ids,
-                                 .route_weights = e->trace_weights};
-}
-
-void engine_routes(const struct engine *e, struct engine_routes *out)
-{
-    *out = (struct engine_routes){.layers = shape_of(config_of(e), 0).layers,
-                                  .width = e->noted_width, .ids = e->noted_ids,
-                                  .scores = e->noted_scores};
 }
 
 /* Each file system once, in file order; more than fit are left out. */

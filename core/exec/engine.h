@@ -82,6 +82,7 @@ struct engine_stats {
 /* What the last pass left for tests and reports; valid until the next pass. */
 struct engine_trace {
     const float *layer_max;       /* [layers]: |residual| max after each layer, last token */
+    const float *layer_peak;      /* [layers]: the same, the largest of all tokens of the pass */
     const uint16_t *route_ids;    /* [layers][k], last token; rows of dense layers unset */
     const float *route_weights;   /* [layers][k] */
 };

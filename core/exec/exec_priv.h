@@ -225,6 +225,8 @@ struct engine {
     uint16_t *route_ids;           /* [chunk][k] of the layer being routed */
     bool head, isolate;            /* lm_head passes by; faults end a sequence only */
     float *layer_max;              /* [layers] */
+    _Atomic uint32_t *layer_peaks; /* [layers] bits of floats that are not negative: they sort */
+    float *layer_peak;             /* [layers] the same, for who asks */
     uint16_t *trace_ids;           /* [layers][k] */
     float *trace_weights;
     uint32_t noted_width;          /* experts noted of each token and MoE layer; 0 = none */

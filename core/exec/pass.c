@@ -220,6 +220,9 @@ static void start_pass(struct engine *e, const struct engine_work *w)
         e->draft_first = w->token[i - 1].draft ? i - 1 : e->draft_first;
     }
     assert(e->draft_first == UINT32_MAX || w->count - e->draft_first <= e->plan->request.drafts);
+    for (uint32_t i = 0; i < config_of(e)->layers; i++) {
+        atomic_store(&e->layer_peaks[i], 0);
+    }
     run_reset(e);
     atomic_store(&e->pass_done, 0);
     announce(e, w);
@@ -354,4 +357,27 @@ int engine_end(struct engine *e)
         wait_drained(e);
     }
     return atomic_load(&e->error) != 0 ? report_failure(e) : io_files_unchanged(&e->files);
+}
+
+void engine_trace(const struct engine *e, struct engine_trace *out)
+{
+    for (uint32_t i = 0; i < config_of(e)->layers; i++) {
+        uint32_t bits = atomic_load(&e->layer_peaks[i]);
+        memcpy(&e->layer_peak[i], &bits, sizeof bits);
+    }
+    *out = (struct engine_trace){.layer_max = e->layer_max, .layer_peak = e->layer_peak,
+                                 .route_ids = e->trace_ids,
+                                 .route_weights = e->trace_weights};
+}
+
+static uint32_t moe_layers(const struct model_config *c)
+{
+    return c->layers > c->first_dense ? c->layers - c->first_dense : 0;
+}
+
+void engine_routes(const struct engine *e, struct engine_routes *out)
+{
+    *out = (struct engine_routes){.layers = moe_layers(config_of(e)),
+                                  .width = e->noted_width, .ids = e->noted_ids,
+                                  .scores = e->noted_scores};
 }
