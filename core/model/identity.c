@@ -65,6 +65,40 @@ void pack_identity_free(struct pack_identity *identity)
     *identity = (struct pack_identity){.shards = NULL};
 }
 
+/* A pack's data file begins with what tells packs apart, a shard with its header. */
+static int hash_file(struct header *header, const char *path, uint64_t *hash)
+{
+    struct pack_head head;
+    uint64_t size_bytes;
+    TRY(file_read_begin(path, &head, sizeof head));
+    if (memcmp(head.magic, PACK_MAGIC, sizeof head.magic) == 0) {
+        *hash = XXH3_64bits(&head, sizeof head);
+        return 0;
+    }
+    return hash_shard(header, path, &size_bytes, hash);
+}
+
+int model_identity_read(const struct model *model, struct model_identity *out)
+{
+    struct header header = {.fd = -1};
+    *out = (struct model_identity){.hash = calloc(model->file_count, sizeof *out->hash)};
+    if (out->hash == NULL) {
+        return err_set(ERR_MEMORY, "%s: no memory for its list of files", model->dir);
+    }
+    int rc = hash_config(model->dir, &out->config_hash);
+    for (uint32_t i = 0; rc == 0 && i < model->file_count; i++) {
+        rc = hash_file(&header, model->files[i].path, &out->hash[i]);
+    }
+    header_free(&header);
+    return rc;
+}
+
+void model_identity_free(struct model_identity *identity)
+{
+    free(identity->hash);
+    identity->hash = NULL;
+}
+
 static int refuse_changed(const struct model *model, const char *what)
 {
     return err_set(ERR_MODEL, "%s: was packed from %s, whose %s has changed since: pack again, or "

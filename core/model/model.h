@@ -65,6 +65,12 @@ struct extent model_expert_part(const struct model *model, uint32_t layer, uint3
 uint32_t model_expert_extents(const struct model *model, uint32_t layer, uint32_t expert,
                               struct extent extents[EXPERT_PARTS], uint32_t part_at[EXPERT_PARTS]);
 
+/* What lies in a range of a file: the name of the first tensor that reaches into it, and how many
+ * others do. Goes through all tensors: for messages. */
+#define MODEL_DESCRIBED_BYTES (TENSOR_NAME_BYTES + 64)
+void model_describe(const struct model *model, uint32_t file, uint64_t offset_bytes,
+                    uint64_t size_bytes, char text[MODEL_DESCRIBED_BYTES]);
+
 /* Bytes of heap the model keeps: what the plan's account calls index. */
 uint64_t model_resident_bytes(const struct model *model);
 

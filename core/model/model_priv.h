@@ -142,6 +142,15 @@ int pack_open(struct model *model, const struct model_options *options);
 void pack_free(struct model_pack *pack); /* NULL is fine */
 uint64_t pack_resident_bytes(const struct model *model);
 
+/* What tells this model from another without reading its weights: a shard's header text, a pack's
+ * heads. ERR_MODEL, ERR_IO, ERR_MEMORY. Free it also then. */
+struct model_identity {
+    uint64_t config_hash; /* XXH3 of config.json */
+    uint64_t *hash;       /* [file_count] XXH3 of each file's beginning */
+};
+int model_identity_read(const struct model *model, struct model_identity *out);
+void model_identity_free(struct model_identity *identity);
+
 /* Refuses a pack when a file of its source is there and is not the one it was made from, or is
  * gone and needed. */
 int pack_source_check(const struct model *model);

@@ -70,6 +70,19 @@ const struct model_tile *model_tiles(const struct model *model, uint32_t layer, 
     return range->count > 0 ? &model->pack->tiles[range->first] : NULL;
 }
 
+uint64_t pack_tensor_checksum(const struct model *model, uint32_t layer, enum tensor_id id)
+{
+    const struct tensor_place place = {.layer = layer, .id = id};
+    return model->pack->checksums[bind_slot(&model->config, &place)];
+}
+
+uint64_t pack_expert_checksum(const struct model *model, uint32_t layer, uint32_t expert)
+{
+    const struct model_config *c = &model->config;
+    assert(model->pack->expert_checksums != NULL && expert < c->experts);
+    return model->pack->expert_checksums[(uint64_t)(layer - c->first_dense) * c->experts + expert];
+}
+
 uint64_t pack_expert_bytes(const struct model *model)
 {
     uint64_t bytes = 0;

@@ -81,6 +81,10 @@ uint32_t pack_unit_rows(const struct model_config *c, enum tensor_id id);
 const struct model_tile *model_tiles(const struct model *model, uint32_t layer, enum tensor_id id,
                                      uint32_t *count);
 
+/* XXH3 of a tensor that is kept whole, and of an expert that is inside. */
+uint64_t pack_tensor_checksum(const struct model *model, uint32_t layer, enum tensor_id id);
+uint64_t pack_expert_checksum(const struct model *model, uint32_t layer, uint32_t expert);
+
 /* An expert's six parts lie one behind the other, in the order of enum expert_part. */
 uint64_t pack_expert_bytes(const struct model *model);
 
