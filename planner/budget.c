@@ -5,12 +5,13 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/model/page_sums.h"
 #include "planner/planner_priv.h"
 
 static uint64_t fixed_bytes(const struct plan_account *a)
 {
     return a->reserve + a->index + a->schedule + a->small + a->state + a->kv + a->drafts +
-           a->routing + a->activations + a->scratch + a->rows + a->cache_heap;
+           a->routing + a->activations + a->scratch + a->rows + a->sums + a->cache_heap;
 }
 
 static uint64_t small_tensor_bytes(const struct model *model)
@@ -74,6 +75,22 @@ static void count_expert_requests(const struct model *model, struct plan *plan,
     }
 }
 
+/* Memory for slices of sums: one for each row, tile and expert on the way. An expert has up to
+ * EXPERT_PARTS windows, each with a slice of its own. */
+static uint64_t sums_bytes(struct plan *plan, uint32_t chunk)
+{
+    const struct plan_request *r = &plan->request;
+    if (!r->sums) {
+        return 0;
+    }
+    plan->sums_row_bytes = page_sums_slice_max(plan->row_window_bytes);
+    plan->sums_tile_bytes = page_sums_slice_max(plan->tile_window_max);
+    plan->sums_expert_bytes = page_sums_slice_max(plan->slot_bytes) +
+                              (EXPERT_PARTS - 1) * 2 * PAGE_BYTES;
+    return chunk * plan->sums_row_bytes + r->check_tiles * plan->sums_tile_bytes +
+           r->check_experts * plan->sums_expert_bytes;
+}
+
 /* Fixed parts of the account for a chunk of tokens. */
 static void account_fixed(const struct model *model, struct plan *plan, uint32_t chunk)
 {
@@ -96,6 +113,7 @@ static void account_fixed(const struct model *model, struct plan *plan, uint32_t
     a->scratch = plan->scratch.size_bytes * r->workers;
     a->routing = r->routing_token_bytes * chunk;
     a->rows = plan->row_window_bytes * chunk;
+    a->sums = sums_bytes(plan, chunk);
     a->cache_heap = r->cache_base_bytes;
 }
 

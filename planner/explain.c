@@ -32,6 +32,7 @@ static const struct account_row account_rows[] = {
     {"activations", "a chunk of tokens, and logits", offsetof(struct plan_account, activations)},
     {"scratch", "of the workers", offsetof(struct plan_account, scratch)},
     {"rows", "embedding rows", offsetof(struct plan_account, rows)},
+    {"sums", "of pages being read, to compare", offsetof(struct plan_account, sums)},
     {"reserve", "code, libraries, stacks, allocator, ids and results",
      offsetof(struct plan_account, reserve)},
 };

@@ -86,6 +86,9 @@ struct plan_request {
     uint32_t head_rows;        /* tokens of a pass that may want logits */
     uint32_t drafts;           /* tokens a pass may try without keeping them */
     uint64_t routing_token_bytes; /* what is noted of the routing of a pass's token */
+    bool sums;                 /* sums of pages are read with what they cover */
+    uint32_t check_tiles;      /* tiles being compared at once; with sums, memory for each */
+    uint32_t check_experts;    /* the same of experts */
     uint64_t index_bytes;      /* what the open model keeps */
     uint64_t cache_base_bytes; /* heap of the cache without slots */
     uint64_t cache_slot_bytes; /* heap of the cache per slot */
@@ -96,7 +99,7 @@ struct plan_request {
 /* Everything that will be resident, in bytes. */
 struct plan_account {
     uint64_t reserve, index, schedule, small, state, kv, drafts, routing, activations, scratch,
-        rows, ring, working, cached, cache_heap, pins;
+        rows, sums, ring, working, cached, cache_heap, pins;
     uint64_t total;
 };
 
@@ -126,6 +129,7 @@ struct plan {
     uint64_t tile_bytes, io_size_bytes, ring_bytes, tile_window_max;
     uint64_t slot_bytes;        /* largest sum of aligned windows of any expert; 0 = no experts */
     uint32_t working_slots, cache_slots;
+    uint64_t sums_row_bytes, sums_tile_bytes, sums_expert_bytes; /* most that sums of one take */
     uint64_t row_window_bytes;  /* most an embedding row's window takes */
     uint64_t pin_area_bytes;    /* pins with their padding */
     uint32_t chunk;

@@ -33,6 +33,7 @@ int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uin
         .ram_bytes = cli->ram,
         .io_depth = cli->io_depth == OPTION_AUTO ? ENGINE_IO_DEPTH : (uint32_t)cli->io_depth,
         .io_size_bytes = cli->io_size == OPTION_AUTO ? ENGINE_IO_SIZE : cli->io_size,
+        .paranoid = cli->paranoid,
         .policy = policy_table[cli->policy]->name,
         .threads = cli->threads == OPTION_AUTO ? 0 : (uint32_t)cli->threads,
         .isa = isas[cli->isa],

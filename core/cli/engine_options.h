@@ -12,6 +12,7 @@ struct engine_cli {
         pin_order;
     struct option_share pin;
     uint64_t sim_seed;
+    const char *paranoid;
     bool quiet, remeasure;
 };
 
@@ -22,6 +23,8 @@ struct engine_cli {
 #define ENGINE_OPTION_ROWS(type)                                                                  \
     {"ram", OPTION_SIZE, offsetof(type, engine.ram), "auto", 1, UINT64_MAX / 4, "auto",            \
      "SIZE|auto", "hard ceiling of resident memory"},                                              \
+    {"paranoid", OPTION_TEXT, offsetof(type, engine.paranoid), NULL, 0, 0, NULL, "FILE|pack",      \
+     "compare all that is read with FILE of `k3ring verify --write-checksums`, or a pack's own"},  \
     ENGINE_READ_ROWS(type),                                                                       \
     ENGINE_UNSWEPT_ROWS(type)
 

@@ -58,6 +58,8 @@ static void add_reads(cJSON *root, const struct run_report *r)
     number(reads, "requests", requests);
     number(reads, "bytes_discarded", r->stats.discarded_bytes);
     number(reads, "bytes_at_open", r->stats.open_bytes);
+    number(reads, "bytes_checked", r->stats.checked_bytes);
+    number(reads, "bytes_of_sums", r->stats.sums_bytes);
     number(reads, "storage_read_bytes", r->storage_read_bytes);
     number(reads, "in_flight_max", r->stats.io.in_flight_max);
     if (r->facts.devices > 1) {
@@ -236,6 +238,11 @@ void report_print(const struct run_report *r)
             (unsigned long long)r->stats.cache_hits, (unsigned long long)r->stats.cache_demands,
             (double)memory_status("VmHWM:") / (double)MIB,
             (double)r->facts.ram_bytes / (double)MIB);
+    if (r->stats.checked_bytes > 0) {
+        fprintf(stderr, "k3ring: %.3f GB compared with checksums before use, for which %.3f GB of "
+                "sums were read\n", (double)r->stats.checked_bytes / 1e9,
+                (double)r->stats.sums_bytes / 1e9);
+    }
     fprintf(stderr, "k3ring: workers: %u of %u, %s\n", r->facts.workers, r->facts.threads,
             r->facts.workers_why);
     if (r->result->count > 1) {

@@ -189,6 +189,11 @@ void compute_embed(struct engine *e, uint32_t token)
     uint64_t row_bytes = embed->cols * dtype_bytes(embed->dtype);
     uint64_t skip = (embed->offset_bytes + e->token[token].id * row_bytes) % PAGE_BYTES;
     const unsigned char *row = slab_rows(e->slab) + token * e->plan->row_window_bytes + skip;
+    struct extent place = {.file = embed->file, .size_bytes = row_bytes,
+                           .offset_bytes = embed->offset_bytes + e->token[token].id * row_bytes};
+    if (!checks_row(e, place, token, row)) {
+        return;
+    }
     float *prefix = buffer(e, B_PREFIX, token);
     for (uint32_t i = 0; i < embed->cols; i++) {
         uint32_t bits = (uint32_t)row[2 * i] << 16 | (uint32_t)row[2 * i + 1] << 24;

@@ -108,21 +108,6 @@ static uint32_t sequences_of(const struct engine_options *o, const struct model_
     return o->sequences_most ? (uint32_t)max_u64(1, min_u64(asked, fit)) : asked;
 }
 
-/* Drives the files lie on, as the ring will count them. */
-static uint32_t device_count(const struct model *model)
-{
-    uint32_t count = 1;
-    const char **paths = calloc(model->file_count, sizeof *paths);
-    if (paths != NULL) {
-        for (uint32_t i = 0; i < model->file_count; i++) {
-            paths[i] = model->files[i].path;
-        }
-        count = io_devices_of(paths, model->file_count);
-        free(paths);
-    }
-    return count;
-}
-
 int engine_plan_model(const struct model *model, const struct engine_options *o,
                       struct plan **plan)
 {
@@ -139,7 +124,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .ram_bytes = decide_ram(o),
         .io_size_bytes = o->io_size_bytes,
         .io_depth = o->io_depth,
-        .devices = device_count(model),
+        .devices = files_devices(model, o),
         .ahead_bytes = o->ahead_bytes,
         .workers = worker_count(o),
         .tile_bytes = o->tile_bytes,
@@ -162,6 +147,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
                          (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };
+    files_ask_checks(o, none.layers > 0, &r);
     if (o->context > c->context_max) {
         return err_set(ERR_FIT, "%u positions of context exceed the model's %u; use a smaller "
                        "--context, a shorter prompt, or have fewer tokens made", o->context,
@@ -187,7 +173,7 @@ static int open_slab(struct engine *e)
 {
     const struct plan *p = e->plan;
     struct slab_layout layout = {
-        .rows_bytes = p->account.rows,
+        .rows_bytes = p->account.rows + p->account.sums,
         .ring_bytes = p->ring_bytes,
         .slot_bytes = p->slot_bytes,
         .slot_count = p->working_slots + p->cache_slots,
@@ -232,25 +218,6 @@ int engine_heat_write(struct engine *e, FILE *file)
 {
     assert(!e->begun);
     return e->cache != NULL ? cache_heat_write(e->cache, file) : no_heat();
-}
-
-int engine_open_files(const struct model *model, struct io_files *files)
-{
-    const char **paths = calloc(model->file_count, sizeof *paths);
-    uint64_t *sizes = calloc(model->file_count, sizeof *sizes);
-    int rc = ERR_MEMORY;
-    if (paths != NULL && sizes != NULL) {
-        for (uint32_t i = 0; i < model->file_count; i++) {
-            paths[i] = model->files[i].path;
-            sizes[i] = model->files[i].size_bytes;
-        }
-        rc = io_files_open(files, paths, sizes, model->file_count);
-    } else {
-        err_set(ERR_MEMORY, "no memory for a list of %u files", model->file_count);
-    }
-    free(paths);
-    free(sizes);
-    return rc;
 }
 
 /* Everything a pass writes to, once. */
@@ -368,16 +335,18 @@ static int open_all(struct engine *e, const char *dir)
     }
     kernels_thread_init();
     TRY(model_open(dir, &mo, &e->model));
+    TRY(checks_open(e));
     purge_allocator();
     TRY(engine_plan_model(e->model, &e->options, &e->plan));
     TRY(check_available(e->plan));
-    TRY(engine_open_files(e->model, &e->files));
+    TRY(files_open(e->model, e->checks.sums, &e->files));
     TRY(resident_load(e));
     purge_allocator();
     TRY(open_memory(e));
     TRY(open_notes(e));
     TRY(state_open(e));
     TRY(open_slab(e));
+    TRY(checks_place(e));
     TRY(open_cache(e));
     TRY(run_init(e));
     TRY(fetch_init(e));
@@ -440,6 +409,7 @@ void engine_close(struct engine *e)
     run_fini(e);
     fetch_fini(e);
     cache_close(e->cache);
+    checks_close(e);
     slab_close(e->slab);
     state_close(e);
     io_files_close(&e->files);

@@ -22,6 +22,7 @@
 
 #define ENGINE_RAM_AUTO UINT64_MAX
 #define ENGINE_PLACES_MAX 8
+#define ENGINE_PARANOID_PACK "pack" /* by the checksums of a pack's own manifest */
 
 /* Nothing; the experts of every token; also the best TRACE_CANDIDATES and their scores. */
 enum engine_routing { ROUTING_NONE, ROUTING_EXPERTS, ROUTING_SCORES };
@@ -32,6 +33,9 @@ struct engine_options {
     uint64_t io_size_bytes;
     uint64_t ahead_bytes;     /* wish for tiles read ahead, beside what is in flight; 0 = none */
     const char *policy;       /* name in policy_table */
+    /* A file of page sums, or ENGINE_PARANOID_PACK: what is read is compared with it before it is
+     * used; NULL: not. Outlives the engine. */
+    const char *paranoid;
     const char *heat_path;    /* what the policy learned before, if the file exists; or NULL */
     uint32_t threads;         /* workers; 0 = one per processor, fewer when that proves faster */
     enum isa isa;
@@ -68,6 +72,8 @@ struct engine_class_stats {
 struct engine_stats {
     struct engine_class_stats class[READ_CLASSES];
     uint64_t open_bytes;          /* read at open: small tensors */
+    uint64_t checked_bytes;       /* compared with checksums, small tensors included */
+    uint64_t sums_bytes, sums_requests; /* read of sums for that, in none of the classes */
     uint64_t discarded_bytes;     /* read ahead for passes that were then not made */
     uint64_t stall_ns[STALL_CAUSES]; /* idle time, mean over workers not at rest */
     uint64_t busy_ns;             /* the rest of their time while passes ran, mean over the same */

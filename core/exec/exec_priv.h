@@ -23,12 +23,14 @@
 #include "cache/slab.h"
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "core/exec/checks.h"
 #include "core/exec/crew.h"
 #include "core/exec/engine.h"
 #include "core/exec/queue.h"
 #include "kernels/kernels.h"
 
-enum task_kind { TASK_TILE, TASK_PART, TASK_EXPERT, TASK_EXPERT_HIDDEN };
+enum task_kind { TASK_TILE, TASK_PART, TASK_EXPERT, TASK_EXPERT_HIDDEN, TASK_CHECK_TILE,
+                 TASK_CHECK_EXPERT };
 
 /* kind in the top byte, then step (28 bits), then index (28 bits). An expert's index is its number
  * in the batch and, from bit 16 on, the part of its rows. */
@@ -57,6 +59,7 @@ struct tile_run {
     _Atomic uint32_t busy;     /* data or a read of it is outstanding */
     const unsigned char *data; /* first weight; written before the data's count is taken */
     uint32_t requests_left;    /* fetch only */
+    uint32_t ticket;           /* of its check, while that is on the way */
     bool loaded;               /* fetch only: a pinned tile is in place */
 };
 
@@ -75,6 +78,7 @@ struct expert_run {
     uint32_t expert, slot;
     bool hit, keep, retired;
     uint32_t requests_left;    /* fetch only */
+    uint32_t ticket;           /* of its check, while that is on the way */
     uint32_t use_first, use_count; /* into batch.use */
     const unsigned char *part[EXPERT_PARTS];
 };
@@ -117,7 +121,7 @@ struct fetch {
     uint32_t pass, tile;
     uint64_t tile_done_bytes;  /* of the window already asked for */
     unsigned char *tile_target;
-    bool tile_begun;
+    bool tile_begun, tile_sums; /* tile_sums: its sums have not been asked for */
     /* ring, in order */
     struct ring_item *ring;
     uint32_t ring_head, ring_count, ring_capacity;
@@ -127,6 +131,7 @@ struct fetch {
     struct extent extent[EXPERT_PARTS]; /* aligned windows */
     uint32_t extent_count, extent_at;
     uint64_t extent_done_bytes;
+    bool extent_sums;          /* sums of this window have not been asked for */
     unsigned char *extent_target;
     /* rows */
     uint32_t row_next, rows_left, rows_total;
@@ -197,6 +202,7 @@ struct engine {
     struct gate work_gate, pass_gate, rest_gate;
     struct batch batch;
     struct fetch fetch;
+    struct checks checks;
     struct worker *workers;
     uint32_t worker_count;
     struct crew crew;              /* the caller's thread's */
@@ -302,6 +308,39 @@ bool expert_issue(struct engine *e);
 bool expert_take_demand(struct engine *e);
 bool expert_retire(struct engine *e);
 void expert_arrived(struct engine *e, uint32_t index);
+
+/* files.c */
+/* Drives the files will lie on, as the ring will count them. */
+uint32_t files_devices(const struct model *model, const struct engine_options *o);
+/* Checks on the way at once: what is in flight, and what workers compare and are to compare. */
+void files_ask_checks(const struct engine_options *o, bool experts, struct plan_request *r);
+int files_open(const struct model *model, const struct page_sums *sums, struct io_files *files);
+
+/* checks.c: checked reads; all of it does nothing, or says yes, when they are off */
+int checks_open(struct engine *e);                /* behind model_open() */
+int checks_place(struct engine *e);               /* behind slab_open() */
+void checks_close(struct engine *e);
+/* I/O thread: a ticket for a tile or an expert, which checks_room() has said there is. */
+bool checks_room(const struct engine *e, bool expert);
+uint32_t checks_take(struct engine *e, bool expert);
+void checks_drop_tile(struct engine *e, uint32_t tile); /* begun, but never to be whole */
+void checks_issue_tile(struct engine *e, enum read_class class, uint32_t tile);
+void checks_issue_expert(struct engine *e, uint32_t index, const struct extent *windows,
+                         uint32_t number);        /* sums of windows[number] */
+void checks_issue_row(struct engine *e, uint32_t token, struct extent window);
+void checks_tile_data(struct engine *e, uint32_t tile);     /* all of it has come */
+void checks_expert_data(struct engine *e, uint32_t index);
+/* Workers. */
+void checks_task(struct engine *e, enum task_kind kind, uint32_t index);
+bool checks_row(struct engine *e, struct extent row, uint32_t token, const unsigned char *bytes);
+/* Reads a small tensor into room, which has two pages more than that takes; *raw: where it is. */
+int checks_read_small(struct engine *e, uint32_t layer, enum tensor_id id, unsigned char *room,
+                      unsigned char **raw, void *bounce, uint64_t bounce_bytes);
+
+static inline bool checks_with_sums(const struct engine *e)
+{
+    return e->checks.by == CHECKS_SUMS;
+}
 
 /* workers.c */
 int workers_start(struct engine *e);

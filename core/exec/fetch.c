@@ -127,7 +127,9 @@ static void read_failed(struct engine *e, const struct fetch_req *r)
     char text[ERR_MESSAGE_BYTES];
     const struct plan_tile *tiles = e->plan->tiles;
     char where[64] = "an embedding row";
-    if (r->class == READ_EXPERTS) {
+    if (r->req.file == e->checks.file) {
+        snprintf(where, sizeof where, "sums of pages");
+    } else if (r->class == READ_EXPERTS) {
         snprintf(where, sizeof where, "layer %u expert %u", e->batch.layer,
                  e->batch.run[r->index].expert);
     } else if (r->class == READ_HEAD) {
@@ -155,8 +157,27 @@ static void tile_arrived(struct engine *e, uint32_t index)
     struct tile_run *run = &e->tile[index];
     if (--run->requests_left == 0) {
         run->loaded = e->plan->tiles[index].pinned;
-        run_tile_data(e, index);
+        if (e->checks.by != CHECKS_OFF) {
+            checks_tile_data(e, index);
+        } else {
+            run_tile_data(e, index);
+        }
     }
+}
+
+/* Sums are told apart from weights: they are in no class. */
+static void count_read(struct engine *e, const struct fetch_req *r)
+{
+    const struct io_req *req = &r->req;
+    if (req->file == e->checks.file) {
+        atomic_fetch_add(&e->checks.sums_requests, 1);
+        atomic_fetch_add(&e->checks.sums_bytes, req->size_bytes);
+        return;
+    }
+    histogram_add(&e->fetch.latency[r->class], nondet_now_ns() - r->begun_ns);
+    atomic_fetch_add(&e->class_requests[r->class], 1);
+    atomic_fetch_add(&e->class_bytes[r->class], req->size_bytes);
+    atomic_fetch_add(&e->class_payload[r->class], r->payload_bytes);
 }
 
 static void on_read(struct io_req *req)
@@ -171,10 +192,7 @@ static void on_read(struct io_req *req)
         read_failed(e, r);
         return;
     }
-    histogram_add(&e->fetch.latency[r->class], nondet_now_ns() - r->begun_ns);
-    atomic_fetch_add(&e->class_requests[r->class], 1);
-    atomic_fetch_add(&e->class_bytes[r->class], req->size_bytes);
-    atomic_fetch_add(&e->class_payload[r->class], r->payload_bytes);
+    count_read(e, r);
     if (r->class == READ_EXPERTS) {
         expert_arrived(e, r->index);
     } else if (r->class == READ_EMBED) {
@@ -219,13 +237,18 @@ static bool issue_row(struct engine *e)
     }
     const struct tensor_ref *embed = model_tensor(e->model, TENSOR_MODEL_LEVEL, T_EMBED);
     uint64_t row_bytes = embed->cols * dtype_bytes(embed->dtype);
+    uint32_t token = f->row_next % e->tokens;
     struct extent row = {.file = embed->file,
-                         .offset_bytes = embed->offset_bytes + e->token[f->row_next].id * row_bytes,
+                         .offset_bytes = embed->offset_bytes + e->token[token].id * row_bytes,
                          .size_bytes = row_bytes};
     struct extent window = extent_window(row);
-    unsigned char *target = slab_rows(e->slab) + f->row_next * e->plan->row_window_bytes;
-    fetch_issue(e, READ_EMBED, f->row_next, window.file, window.offset_bytes, window.size_bytes,
-                target, row_bytes);
+    unsigned char *target = slab_rows(e->slab) + token * e->plan->row_window_bytes;
+    if (f->row_next < e->tokens) {
+        fetch_issue(e, READ_EMBED, token, window.file, window.offset_bytes, window.size_bytes,
+                    target, row_bytes);
+    } else {
+        checks_issue_row(e, token, window);
+    }
     f->row_next++;
     return true;
 }
@@ -293,14 +316,16 @@ static bool trunk_place(struct engine *e)
 static bool trunk_begin(struct engine *e)
 {
     struct fetch *f = &e->fetch;
-    if (!trunk_seek(e) || !trunk_place(e)) {
+    if (!trunk_seek(e) || !checks_room(e, false) || !trunk_place(e)) {
         return false;
     }
     const struct plan_tile *tile = &e->plan->tiles[f->tile];
     struct tile_run *run = &e->tile[f->tile];
     atomic_store(&run->busy, 1);
     run->data = f->tile_target + tile->skip_bytes;
-    run->requests_left = (uint32_t)plan_requests_of(e->plan, tile->window_bytes);
+    run->ticket = checks_take(e, false);
+    f->tile_sums = checks_with_sums(e);
+    run->requests_left = (uint32_t)plan_requests_of(e->plan, tile->window_bytes) + f->tile_sums;
     f->tile_done_bytes = 0;
     f->tile_begun = true;
     return true;
@@ -315,6 +340,11 @@ static bool issue_trunk(struct engine *e)
     const struct plan_tile *tile = &e->plan->tiles[f->tile];
     uint64_t size = min_u64(e->plan->io_size_bytes, tile->window_bytes - f->tile_done_bytes);
     enum read_class class = f->tile >= e->plan->head_tile_first ? READ_HEAD : READ_TRUNK;
+    if (f->tile_sums) {
+        f->tile_sums = false;
+        checks_issue_tile(e, class, f->tile);
+        return true;
+    }
     fetch_issue(e, class, f->tile, tile->file, tile->offset_bytes + f->tile_done_bytes, size,
                 f->tile_target + f->tile_done_bytes,
                 f->tile_done_bytes == 0 ? tile->payload_bytes : 0);
@@ -346,7 +376,7 @@ static bool take_rows(struct engine *e)
         return false;
     }
     e->fetch.row_next = 0;
-    e->fetch.rows_total = e->fetch.rows_left = e->tokens;
+    e->fetch.rows_total = e->fetch.rows_left = e->tokens * (checks_with_sums(e) ? 2 : 1);
     return true;
 }
 
@@ -366,6 +396,9 @@ static bool issue_all(struct engine *e)
 static void discard_ahead(struct engine *e)
 {
     struct fetch *f = &e->fetch;
+    if (f->tile_begun) {
+        checks_drop_tile(e, f->tile);
+    }
     for (uint32_t i = 0; i < f->ring_count; i++) {
         uint32_t tile = f->ring[(f->ring_head + i) % f->ring_capacity].tile;
         struct tile_run *run = &e->tile[tile];
@@ -398,7 +431,10 @@ static bool take_drain(struct engine *e)
         return false;
     }
     f->drain = true;
-    if (io_in_flight(e->io) > 0) {
+    /* After a failure nothing is compared any more. */
+    bool comparing = atomic_load(&e->checks.open) > (f->tile_begun ? 1U : 0U) &&
+                     atomic_load(&e->error) == 0;
+    if (io_in_flight(e->io) > 0 || (e->checks.by != CHECKS_OFF && comparing)) {
         return false;
     }
     expert_retire(e);
@@ -457,7 +493,7 @@ bool fetch_trunk_idles(struct engine *e)
     if (f->tile_begun) {
         return true;
     }
-    if (!trunk_seek(e) || atomic_load(&e->tile[f->tile].busy)) {
+    if (!trunk_seek(e) || atomic_load(&e->tile[f->tile].busy) || !checks_room(e, false)) {
         return false;
     }
     const struct plan_tile *tile = &e->plan->tiles[f->tile];

@@ -151,17 +151,23 @@ static bool expert_begin(struct engine *e)
         return false;
     }
     struct expert_run *run = &b->run[f->expert_next];
+    if (!checks_room(e, true)) {
+        return false;
+    }
     uint32_t slot = slab_slot_take(e->slab);
     if (slot == SLAB_NO_SLOT) {
         return false;
     }
     run->slot = slot;
+    run->ticket = checks_take(e, true);
+    f->extent_sums = checks_with_sums(e);
     f->extent_count = lay_parts(e, run, f->extent);
     f->extent_at = 0;
     f->extent_done_bytes = 0;
     f->extent_target = slab_slot_address(e->slab, slot);
     for (uint32_t i = 0; i < f->extent_count; i++) {
-        run->requests_left += (uint32_t)plan_requests_of(e->plan, f->extent[i].size_bytes);
+        run->requests_left += (uint32_t)plan_requests_of(e->plan, f->extent[i].size_bytes) +
+                              checks_with_sums(e);
     }
     f->expert_begun = true;
     return true;
@@ -174,6 +180,11 @@ bool expert_issue(struct engine *e)
         return false;
     }
     const struct extent *x = &f->extent[f->extent_at];
+    if (f->extent_sums) {
+        f->extent_sums = false;
+        checks_issue_expert(e, f->expert_next, f->extent, f->extent_at);
+        return true;
+    }
     bool first = f->extent_at == 0 && f->extent_done_bytes == 0;
     uint64_t size = min_u64(e->plan->io_size_bytes, x->size_bytes - f->extent_done_bytes);
     fetch_issue(e, READ_EXPERTS, f->expert_next, x->file, x->offset_bytes + f->extent_done_bytes,
@@ -182,6 +193,7 @@ bool expert_issue(struct engine *e)
     f->extent_done_bytes += size;
     if (f->extent_done_bytes == x->size_bytes) {
         f->extent_done_bytes = 0;
+        f->extent_sums = checks_with_sums(e);
         if (++f->extent_at == f->extent_count) {
             f->expert_begun = false;
             f->expert_next++;
@@ -196,6 +208,10 @@ void expert_arrived(struct engine *e, uint32_t index)
     if (--run->requests_left == 0) {
         slab_slot_ready(e->slab, run->slot);
         journal_arrival(e, index);
-        run_expert_data(e, index);
+        if (e->checks.by != CHECKS_OFF) {
+            checks_expert_data(e, index);
+        } else {
+            run_expert_data(e, index);
+        }
     }
 }

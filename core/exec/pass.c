@@ -324,7 +324,12 @@ int engine_try(struct engine *e, const uint32_t *ids, uint32_t count)
 static void wait_drained(struct engine *e)
 {
     if (e->options.stepped) {
-        fetch_step(e, true);
+        /* What is compared takes workers too. */
+        if (atomic_load(&e->checks.open) > 0 && atomic_load(&e->error) == 0) {
+            engine_pump(e);
+        } else {
+            fetch_step(e, true);
+        }
         return;
     }
     uint32_t key = gate_enter(&e->pass_gate);

@@ -37,9 +37,9 @@ static int load(struct loader *l, uint32_t layer, enum tensor_id id, float **out
     }
     uint64_t count = (uint64_t)ref->rows * ref->cols;
     assert(l->at + align_up(count, 16) <= l->end && ref->size_bytes <= l->raw_bytes);
-    TRY(io_file_read(&l->e->files, ref->file, ref->offset_bytes, ref->size_bytes, l->raw,
-                     l->bounce, BOUNCE_BYTES, &l->e->open_bytes));
-    widen(l->at, l->raw, count, ref->dtype);
+    unsigned char *raw;
+    TRY(checks_read_small(l->e, layer, id, l->raw, &raw, l->bounce, BOUNCE_BYTES));
+    widen(l->at, raw, count, ref->dtype);
     *out = l->at;
     l->at += align_up(count, 16);
     return 0;
@@ -128,7 +128,7 @@ int resident_load(struct engine *e)
     uint64_t widest = max_u64((uint64_t)config_kda_width(c) * c->conv_taps,
                               max_u64(c->hidden, c->experts));
     l.raw_bytes = widest * sizeof(float);
-    l.raw = malloc(l.raw_bytes);
+    l.raw = malloc(l.raw_bytes + 2 * PAGE_BYTES);
     l.bounce = aligned_alloc(PAGE_BYTES, BOUNCE_BYTES);
     e->small = calloc(c->layers, sizeof *e->small);
     e->small_block = malloc(e->plan->account.small);

@@ -63,7 +63,8 @@ int run_init(struct engine *e)
     uint64_t parts = max_u64((uint64_t)p->chunk, KDA_PARTS);
     uint64_t experts = config_of(e)->experts +
                        (uint64_t)config_of(e)->experts_per_token * EXPERT_PARTS_MAX;
-    return queue_init(&e->ready, 8 * widest + 8 * parts + experts + 64);
+    uint64_t checks = (uint64_t)e->checks.tile_count + e->checks.expert_count;
+    return queue_init(&e->ready, 8 * widest + 8 * parts + experts + checks + 64);
 }
 
 void run_fini(struct engine *e)
@@ -237,6 +238,10 @@ void run_task(struct engine *e, struct worker *w, uint64_t task)
     uint32_t index = (uint32_t)task & 0x0FFFFFFFU;
     bool whole = true; /* one of the tasks its step counts */
     if (atomic_load(&e->error) != 0) {
+        return;
+    }
+    if (kind == TASK_CHECK_TILE || kind == TASK_CHECK_EXPERT) {
+        checks_task(e, kind, index);
         return;
     }
     if (kind == TASK_TILE) {

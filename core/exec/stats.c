@@ -22,6 +22,9 @@ void engine_stats(struct engine *e, struct engine_stats *out)
     static const struct engine_stats nothing;
     *out = (struct engine_stats){.open_bytes = e->open_bytes,
                                  .discarded_bytes = e->discarded_bytes,
+                                 .checked_bytes = atomic_load(&e->checks.checked_bytes),
+                                 .sums_bytes = atomic_load(&e->checks.sums_bytes),
+                                 .sums_requests = atomic_load(&e->checks.sums_requests),
                                  .cache_demands = e->cache_stats.demands,
                                  .cache_hits = e->cache_stats.hits,
                                  .cache_misses = e->cache_stats.misses,
