@@ -36,18 +36,6 @@ static bool stop(void)
     return signals_caught() != 0;
 }
 
-/* `--json` at the end or before another option stands for `--json -`. */
-static void complete_json(int argc, char **argv)
-{
-    static char dash[] = "--json=-";
-    for (int i = 1; i < argc; i++) {
-        bool alone = i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0;
-        if (strcmp(argv[i], "--json") == 0 && alone) {
-            argv[i] = dash;
-        }
-    }
-}
-
 static int examine(struct doctor *d, const char *dir, struct progress *progress)
 {
     TRY(doctor_open(d, dir, stop));
@@ -94,7 +82,7 @@ int cmd_doctor(int argc, char **argv)
     struct progress progress;
     const char *dir = NULL;
     bool help;
-    complete_json(argc, argv);
+    options_complete_json(argc, argv);
     TRY(options_parse(&command, &cli, argc, argv, &dir, &help));
     if (help) {
         options_help(stdout, &command);

@@ -14,6 +14,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 
 /* The program's version, "0.1.0". */

@@ -25,6 +25,7 @@ static const struct subcommand subcommands[] = {
     {"bench", cmd_bench, "benchmark a drive with real inference: reads gate kernels"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
+    {"verify", cmd_verify, "whether a model is complete, undamaged, and computes what it should"},
     {"doctor", cmd_doctor, "what this machine and its drives make of a model, and what to change"},
     {"replay", cmd_replay, "replay recorded routing: cache policies, or its reads on a drive"},
     {"compare", cmd_compare, "what changed between measurements, and whether it is real"},

@@ -348,3 +348,14 @@ int options_ids(const char *name, const char *text, uint32_t **ids, uint32_t *co
         }
     }
 }
+
+void options_complete_json(int argc, char **argv)
+{
+    static char dash[] = "--json=-";
+    for (int i = 1; i < argc; i++) {
+        bool alone = i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0;
+        if (strcmp(argv[i], "--json") == 0 && alone) {
+            argv[i] = dash;
+        }
+    }
+}

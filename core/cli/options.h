@@ -60,6 +60,10 @@ struct command {
 int options_parse(const struct command *command, void *target, int argc, char **argv,
                   const char **positional, bool *help);
 
+/* `--json` at the end or before another option becomes `--json=-`: for commands whose page that
+ * replaces. Before options_parse(). */
+void options_complete_json(int argc, char **argv);
+
 void options_help(FILE *out, const struct command *command);
 
 /* The closest of count names (every step bytes apart, a const char * first), or NULL when none
