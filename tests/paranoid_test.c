@@ -41,7 +41,7 @@ static void drop(void)
 static void flip(const struct tiny *model, const char *name, uint64_t offset_bytes, uint32_t bit)
 {
     char path[TINY_PATH_BYTES];
-    unsigned char byte;
+    unsigned char byte = 0;
     tiny_path(model, name, path);
     FILE *file = fopen(path, "r+b");
     tiny_need(file != NULL && fseek(file, (long)offset_bytes, SEEK_SET) == 0 &&
