@@ -121,10 +121,6 @@ static int refuse_line(const struct reader *reader, const unsigned char *line, s
     if (size_bytes == 0) {
         return refuse(reader, "is empty");
     }
-    if (line[size_bytes - 1] == '\r') {
-        return err_set(ERR_MODEL, "%s: line %u ends in CR LF: it was changed on the way; fetch the "
-                       "file again, as binary", reader->path, reader->line);
-    }
     if (size_bytes > LINE_BYTES_MAX) {
         return refuse(reader, "is longer than that of any token");
     }
@@ -170,6 +166,7 @@ static int read_line(struct reader *reader, const unsigned char *line, size_t si
     const unsigned char *space = memchr(line, ' ', size_bytes);
     uint32_t rank;
     int made = -1;
+    size_bytes -= size_bytes > 0 && line[size_bytes - 1] == '\r'; /* a CR LF does no harm */
     if (space != NULL && size_bytes <= LINE_BYTES_MAX) {
         made = base64_decode(line, (size_t)(space - line),
                              reader->ranks->bytes + reader->filled_bytes);

@@ -78,6 +78,34 @@ START_TEST(lines_may_come_in_any_order)
 }
 END_TEST
 
+/* Damage that a text gets on its way, and that changes no token. */
+START_TEST(line_ends_of_windows_and_a_missing_last_one_are_taken)
+{
+    struct ranks ranks;
+    size_t size;
+    size_t used = 0;
+    char *text = vocabulary_text(merges, countof(merges), &size);
+    char *other = malloc(2 * size);
+    ck_assert_ptr_nonnull(other);
+    ck_assert_msg(read_text(text, size - 1, &ranks) == 0, "%s", err_message());
+    ck_assert_uint_eq(ranks_find(&ranks, (const unsigned char *)"th", 2), 256);
+    uint32_t count = ranks.count;
+    ranks_free(&ranks);
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '\n') {
+            other[used++] = '\r';
+        }
+        other[used++] = text[i];
+    }
+    ck_assert_msg(read_text(other, used, &ranks) == 0, "%s", err_message());
+    ck_assert_uint_eq(ranks.count, count);
+    ck_assert_uint_eq(ranks_find(&ranks, (const unsigned char *)"th", 2), 256);
+    ranks_free(&ranks);
+    free(other);
+    free(text);
+}
+END_TEST
+
 START_TEST(a_wrong_line_is_refused_with_its_number)
 {
     static const struct {
@@ -108,7 +136,8 @@ START_TEST(a_wrong_line_is_refused_with_its_number)
         {" 256\n", "line 257 has an empty token"},
         {"\n", "line 257 is empty"},
         {"dGg= 256\n\n", "line 258 is empty"},
-        {"dGg= 256\r\n", "line 257 ends in CR LF"},
+        {"dGg= 256\r\r\n", "line 257 is not base64"},
+        {"\r\n", "line 257 is empty"},
         {"dGg= 256\ndGhl 257\ndGhl", "line 259 has no rank"},
     };
     size_t size;
@@ -230,6 +259,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, tokens_are_found_by_their_bytes);
     tcase_add_test(all, lines_may_come_in_any_order);
+    tcase_add_test(all, line_ends_of_windows_and_a_missing_last_one_are_taken);
     tcase_add_test(all, a_wrong_line_is_refused_with_its_number);
     tcase_add_test(all, a_long_line_is_refused_and_a_token_of_the_greatest_length_is_not);
     tcase_add_test(all, single_bytes_are_all_there_and_where_they_belong);
