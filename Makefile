@@ -1,5 +1,5 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
-#   make test | test-oracle | asan | tsan | bench | tidy | install DESTDIR= PREFIX= | clean
+#   make test | test-oracle | asan | tsan | fuzz | bench | tidy | install DESTDIR= PREFIX= | clean
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -93,6 +93,24 @@ asan:
 tsan:
 	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/tsan SANITIZE=thread OPTIMIZE="-O2 -g"
 
+# Harnesses of libFuzzer, which clang brings; FUZZ_SECONDS each.
+FUZZ_SECONDS ?= 10
+FUZZ_CC  ?= clang
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZERS  := $(patsubst tests/fuzz/fuzz_%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call obj,tests/fuzz/fuzz.c $(HELP_SRC)) $(CLI_LIB) $(LIB)
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(CHECK_LIBS) $(LIBS)
+
+fuzzers: $(FUZZERS)
+
+fuzz: $(BUILD)/k3ring
+	$(Q)$(MAKE) --no-print-directory fuzzers CC="$(FUZZ_CC)" BUILD=$(BUILD)/fuzzing \
+	    SANITIZE=fuzzer-no-link,address,undefined OPTIMIZE="-O1 -g"
+	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) BUILD=$(BUILD) sh tests/fuzz/run.sh
+
 tidy: $(BUILD)/tests/unit/tidy_test
 	$(Q)$<
 
@@ -111,5 +129,5 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-.PHONY: all tests test test-oracle asan tsan tidy bench install uninstall clean
+.PHONY: all tests fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall clean
 .SECONDARY:
