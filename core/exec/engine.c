@@ -505,6 +505,12 @@ bool engine_interrupted(const struct engine *e)
     return atomic_load(&e->interrupted) != 0;
 }
 
+void engine_interrupt_clear(struct engine *e)
+{
+    assert(!e->begun);
+    atomic_store(&e->interrupted, 0);
+}
+
 int64_t engine_allocated_bytes(const struct engine *e)
 {
     if (e->caller_allocated == NULL) {

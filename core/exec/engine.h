@@ -6,9 +6,10 @@
  * of one or more sequences. The only place where a slot meets a read and a read meets a kernel.
  *
  * One sequence: engine_open, then for each engine_begin, engine_pass as often as announced,
- * engine_end; then engine_close. Several, or drafted tokens: engine_start, engine_run for every
- * pass, engine_end. All calls come from one thread. Tokens depend on weights and ids alone; every
- * option here changes time and memory, never a bit of the output. */
+ * engine_end; then engine_close. Its state stays after engine_end: engine_resume goes on behind it.
+ * Several, or drafted tokens: engine_start, engine_run for every pass, engine_end. All calls come
+ * from one thread. Tokens depend on weights and ids alone; every option here changes time and
+ * memory, never a bit of the output. */
 
 #include <stdio.h>
 
@@ -141,6 +142,17 @@ const struct model *engine_model(const struct engine *e);
  * positions exceed the context. */
 int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps);
 
+/* As engine_begin, but keeps the state of sequence 0 and goes on behind it: the next token has
+ * position engine_position(). After an engine_end, whatever ended the sequence before: its length,
+ * a stop id, an interrupt at a pass border, drafts kept or not. ERR_FIT when fewer positions are
+ * left than announced; nothing has changed then. After a pass that failed in its middle the state
+ * is half of two positions: refused with what that pass failed with. */
+int engine_resume(struct engine *e, uint32_t prompt_tokens, uint32_t steps);
+
+/* Positions the state of sequence 0 holds: tokens fed to it since it was cleared, drafts that were
+ * kept included. A token that was made and not fed is none of them. */
+uint32_t engine_position(const struct engine *e);
+
 /* ERR_USAGE when an id is not of the vocabulary; `what` names the list in the message. */
 int engine_check_ids(const struct engine *e, const char *what, const uint32_t *ids,
                      uint32_t count);
@@ -232,6 +244,8 @@ void engine_on_tick(struct engine *e, void (*tick)(void *ctx, const struct engin
  * engine_pass returns ERR_STOPPED. Async-signal-safe. */
 void engine_interrupt(struct engine *e);
 bool engine_interrupted(const struct engine *e);
+/* Takes an interrupt back, so that the next sequence runs. Between sequences. */
+void engine_interrupt_clear(struct engine *e);
 
 /* Sum of the allocator's per-thread allocation counters of every engine thread and the caller,
  * or -1 when the build has no such counter. For the no-allocation test. */

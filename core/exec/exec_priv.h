@@ -225,7 +225,8 @@ struct engine {
     struct engine_token *token;    /* [chunk] */
     _Atomic uint32_t *fault;       /* [chunk] 0, or what was not finite: see engine_token_fault */
     uint32_t draft_first;          /* tokens from here on are drafted */
-    uint32_t replay;               /* accepted drafts of the pass before, not yet in the state */
+    uint32_t replay;               /* accepted drafts of the pass before, to be put in the state */
+    uint32_t replay_sequence;      /* of this sequence */
     uint32_t *logits_of;           /* [head_rows] */
     uint32_t logits_count;
     uint16_t *route_ids;           /* [chunk][k] of the layer being routed */
@@ -243,8 +244,10 @@ struct engine {
     _Atomic uint32_t pass_head[PASS_SLOTS]; /* of pass p at p % slots: lm_head passes by */
     uint32_t passes_made, passes_expected;
     bool begun;
-    /* engine_begin's single sequence */
-    uint32_t position, prompt_left, steps_left;
+    /* sequence 0 */
+    uint32_t position;             /* positions its state holds, with those to be replayed */
+    bool torn;                     /* a pass began to change it and did not end well */
+    uint32_t prompt_left, steps_left; /* of engine_begin and engine_resume */
     /* mailboxes to the I/O thread */
     _Atomic uint32_t rows_wanted;  /* 1 = a pass waits for its rows */
     _Atomic uint32_t demand_step;  /* STEP_EXPERTS index + 1 of a routed layer; 0 = none */
@@ -279,6 +282,11 @@ struct engine {
 
 /* engine.c */
 void engine_fail(struct engine *e, int code, const char *text); /* first one wins; any thread */
+
+/* pass.c: nothing of what the state of a sequence holds counts any more. */
+void engine_forget(struct engine *e, uint32_t sequence);
+/* Whether what the state of sequence 0 holds are whole positions; else why not. */
+int state_usable(const struct engine *e);
 
 /* pass.c: a value of a token is not finite after a layer (or in its router). */
 enum fault_kind { FAULT_RESIDUAL = 1, FAULT_ROUTER = 2 };

@@ -18,7 +18,9 @@ struct generation {
     struct generate_result *out;
     struct sha256_ctx hash;
     uint32_t vocab;
-    uint32_t *history; /* prompt, then what was made */
+    uint32_t gen;      /* tokens to make, within the context */
+    uint32_t *history; /* past, prompt, then what was made */
+    uint32_t history_count;
     struct draft draft;
 };
 
@@ -49,7 +51,7 @@ static int take_step(struct generation *g, const float *logits)
         g->request->on_logits(g->request->ctx, step, logits);
     }
     uint32_t id = argmax(logits, g->vocab);
-    g->history[g->request->id_count + step] = id;
+    g->history[g->history_count++] = id;
     g->out->ids[g->out->count++] = id;
     if (g->request->on_token != NULL) {
         g->request->on_token(g->request->ctx, step, id);
@@ -106,7 +108,7 @@ static double slope_of(const struct plan *plan)
 static bool over(const struct generation *g)
 {
     const struct generate_request *r = g->request;
-    return g->out->count == r->gen || stopped(g) || (r->enough != NULL && r->enough(r->ctx));
+    return g->out->count == g->gen || stopped(g) || (r->enough != NULL && r->enough(r->ctx));
 }
 
 /* Makes a token of every row as long as the draft is what the rows say. *kept: drafts that were. */
@@ -135,8 +137,8 @@ static int run_step(struct generation *g)
     struct generate_result *out = g->out;
     uint32_t ids[1 + DRAFT_TOKENS_MAX];
     uint32_t kept;
-    uint32_t most = (uint32_t)min_u64(r->drafts, r->gen - out->count - 1);
-    uint32_t tried = draft_propose(&g->draft, g->history, r->id_count + out->count, most, ids + 1);
+    uint32_t most = (uint32_t)min_u64(r->drafts, g->gen - out->count - 1);
+    uint32_t tried = draft_propose(&g->draft, g->history, g->history_count, most, ids + 1);
     uint64_t begun = nondet_now_ns();
     ids[0] = out->ids[out->count - 1];
     TRY(engine_try(g->e, ids, 1 + tried));
@@ -151,13 +153,20 @@ static int run_step(struct generation *g)
     return 0;
 }
 
-static int run_all(struct generation *g)
+/* Announces the sequence. */
+static int begin(struct generation *g)
 {
     const struct generate_request *r = g->request;
+    TRY(engine_check_ids(g->e, "prompt", r->ids, r->id_count));
+    return r->resume ? engine_resume(g->e, r->id_count, g->gen - 1)
+                     : engine_begin(g->e, r->id_count, g->gen - 1);
+}
+
+static int run_all(struct generation *g)
+{
     const float *logits = NULL;
     uint64_t begun = nondet_now_ns();
-    TRY(engine_check_ids(g->e, "prompt", r->ids, r->id_count));
-    TRY(engine_begin(g->e, r->id_count, r->gen - 1));
+    TRY(begin(g));
     TRY(run_prompt(g, &logits));
     TRY(take_step(g, logits));
     uint64_t first = nondet_now_ns();
@@ -168,7 +177,33 @@ static int run_all(struct generation *g)
     }
     if (stopped(g)) {
         g->out->finish = FINISH_STOP;
+    } else if (g->out->count == g->gen && g->gen < g->request->gen) {
+        g->out->finish = FINISH_CONTEXT;
     }
+    return 0;
+}
+
+/* How many tokens may be made, and memory for the ids they follow. */
+static int prepare(struct generation *g)
+{
+    const struct generate_request *r = g->request;
+    uint32_t context = engine_plan_of(g->e)->request.context;
+    uint32_t held = r->resume ? engine_position(g->e) : 0;
+    if ((uint64_t)held + r->id_count >= context) {
+        return err_set(ERR_FIT, "%u positions held and %u tokens to read leave no room in "
+                       "--context %u to make one; give a larger --context or a shorter prompt",
+                       held, r->id_count, context);
+    }
+    g->gen = (uint32_t)min_u64(r->gen, context - held - r->id_count);
+    g->history_count = r->past_count + r->id_count;
+    g->history = malloc(((size_t)g->history_count + g->gen) * sizeof *g->history);
+    if (g->history == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u ids", g->history_count + g->gen);
+    }
+    if (r->past_count > 0) {
+        memcpy(g->history, r->past, r->past_count * sizeof *g->history);
+    }
+    memcpy(g->history + r->past_count, r->ids, r->id_count * sizeof *g->history);
     return 0;
 }
 
@@ -181,12 +216,8 @@ int generate(struct engine *e, const struct generate_request *request,
     *out = (struct generate_result){.ids = ids, .finish = FINISH_LENGTH};
     sha256_init(&g.hash);
     draft_init(&g.draft, slope_of(engine_plan_of(e)), request->drafts_fixed);
-    g.history = malloc(((size_t)request->id_count + request->gen) * sizeof *g.history);
-    if (g.history == NULL) {
-        return err_set(ERR_MEMORY, "no memory for %u ids", request->gen);
-    }
-    memcpy(g.history, request->ids, request->id_count * sizeof *g.history);
-    int rc = run_all(&g);
+    int rc = prepare(&g);
+    rc = rc < 0 ? rc : run_all(&g);
     free(g.history);
     if (rc < 0) {
         out->finish = engine_interrupted(e) ? FINISH_INTERRUPTED : FINISH_FAILED;
@@ -208,6 +239,7 @@ void generate_hash_text(const unsigned char hash[LOGITS_HASH_BYTES], char text[6
 
 const char *generate_finish_name(enum finish_reason reason)
 {
-    static const char *const names[] = {"length", "stop", "interrupted", "failed"};
+    static const char *const names[] = {"length", "stop", "context", "interrupted",
+                                        "failed"};
     return names[reason];
 }

@@ -9,12 +9,18 @@
 
 #define LOGITS_HASH_BYTES 32
 
-enum finish_reason { FINISH_LENGTH, FINISH_STOP, FINISH_INTERRUPTED, FINISH_FAILED };
+/* All of gen; an end id; no position of the context is left; an interrupt; an error. */
+enum finish_reason {
+    FINISH_LENGTH, FINISH_STOP, FINISH_CONTEXT, FINISH_INTERRUPTED, FINISH_FAILED
+};
 
 struct generate_request {
     const uint32_t *ids;        /* prompt, >= 1 */
     uint32_t id_count;
-    uint32_t gen;               /* tokens to make, >= 1 */
+    uint32_t gen;               /* tokens to make, >= 1; fewer when the context ends before */
+    bool resume;                /* behind what the engine holds: engine_resume, not engine_begin */
+    const uint32_t *past;       /* with resume: ids it holds, for drafts to look into; or NULL */
+    uint32_t past_count;
     const uint32_t *stop;       /* ids that end the run after they are made */
     uint32_t stop_count;
     uint32_t drafts;            /* most tokens to draft for a pass, <= drafts of the engine */
@@ -40,9 +46,10 @@ struct generate_result {
     uint64_t rest_ns;           /* all later tokens together */
 };
 
-/* Runs a whole sequence (engine_begin .. engine_end). out->ids must have room for gen ids and is
- * filled as far as it came also when this fails. A token is never made from non-finite logits:
- * ERR_NUMERIC names the first one. */
+/* Runs a whole sequence (engine_begin or engine_resume .. engine_end). out->ids must have room for
+ * gen ids, or as many as the context leaves, and is filled as far as it came also when this fails.
+ * Prompt and tokens together never exceed the context: ERR_FIT when the prompt leaves no room for
+ * a token. A token is never made from non-finite logits: ERR_NUMERIC names the first one. */
 int generate(struct engine *e, const struct generate_request *request,
              struct generate_result *out);
 

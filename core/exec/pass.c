@@ -59,7 +59,6 @@ int engine_start(struct engine *e, const struct engine_forecast *forecast)
     }
     e->begun = true;
     e->passes_made = 0;
-    e->replay = 0;
     e->draft_first = UINT32_MAX;
     e->passes_expected = forecast->prompt_passes + forecast->steps;
     e->planned_bytes = planned_bytes(e, forecast);
@@ -68,29 +67,73 @@ int engine_start(struct engine *e, const struct engine_forecast *forecast)
     return 0;
 }
 
+void engine_forget(struct engine *e, uint32_t sequence)
+{
+    if (sequence == e->replay_sequence) {
+        e->replay = 0;
+    }
+    if (sequence == 0) {
+        e->position = 0;
+        e->torn = false;
+    }
+}
+
 void engine_clear(struct engine *e, uint32_t sequence)
 {
     state_clear(e, sequence);
-    e->replay = 0;
+    engine_forget(e, sequence);
 }
 
-int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps)
+int state_usable(const struct engine *e)
+{
+    if (atomic_load(&e->error) != 0) {
+        return err_set(atomic_load(&e->error), "a pass failed in its middle and left half a state, "
+                       "which cannot go on or be saved: %s", e->error_text);
+    }
+    return !e->torn ? 0 : err_set(ERR_NUMERIC, "the sequence cannot go on or be saved, for a value "
+                                  "of one of its passes was not finite; begin it anew");
+}
+
+static int start_single(struct engine *e, uint32_t prompt_tokens, uint32_t steps)
 {
     uint32_t chunk = e->plan->chunk;
     struct engine_forecast forecast = {
         .prompt_passes = (uint32_t)div_ceil(prompt_tokens, chunk), .steps = steps,
         .prompt_tokens = (uint32_t)min_u64(prompt_tokens, chunk), .step_tokens = 1};
+    TRY(engine_start(e, &forecast));
+    e->prompt_left = prompt_tokens;
+    e->steps_left = steps;
+    return 0;
+}
+
+int engine_begin(struct engine *e, uint32_t prompt_tokens, uint32_t steps)
+{
     assert(prompt_tokens > 0);
     if ((uint64_t)prompt_tokens + steps > e->plan->request.context) {
         return err_set(ERR_FIT, "%u prompt tokens and %u steps exceed --context %u",
                        prompt_tokens, steps, e->plan->request.context);
     }
-    TRY(engine_start(e, &forecast));
+    TRY(start_single(e, prompt_tokens, steps));
     engine_clear(e, 0);
-    e->position = 0;
-    e->prompt_left = prompt_tokens;
-    e->steps_left = steps;
     return 0;
+}
+
+int engine_resume(struct engine *e, uint32_t prompt_tokens, uint32_t steps)
+{
+    uint32_t context = e->plan->request.context;
+    assert(prompt_tokens > 0 && e->position <= context);
+    TRY(state_usable(e));
+    if ((uint64_t)prompt_tokens + steps > context - e->position) {
+        return err_set(ERR_FIT, "%u tokens to read and %u steps after them do not fit: %u of "
+                       "--context %u positions are left; give a larger --context or less to make, "
+                       "or begin anew", prompt_tokens, steps, context - e->position, context);
+    }
+    return start_single(e, prompt_tokens, steps);
+}
+
+uint32_t engine_position(const struct engine *e)
+{
+    return e->position;
 }
 
 static void tick(struct engine *e)
@@ -181,7 +224,8 @@ static void check_work(const struct engine *e, const struct engine_work *w)
     uint32_t slot = e->passes_made % PASS_SLOTS;
     assert(e->passes_made == 0 || atomic_load(&e->pass_head[slot]) == w->head);
     assert(e->passes_made == 0 || e->passes_made < atomic_load(&e->passes_total));
-    assert(e->replay == 0 || !w->token[0].draft);
+    assert(e->replay == 0 ||
+           (!w->token[0].draft && w->token[0].sequence == e->replay_sequence));
     for (uint32_t i = 0; i < w->count; i++) {
         const struct engine_token *t = &w->token[i];
         bool follows = i > 0 && t->sequence == t[-1].sequence;
@@ -243,6 +287,19 @@ static void count_time(struct engine *e)
     crew_made(&e->crew, e->tokens, bytes_so_far(e) - e->pass_begun_bytes, took_ns);
 }
 
+/* The pass is over: what the state of sequence 0 now holds. */
+static void count_positions(struct engine *e)
+{
+    e->replay = 0;
+    for (uint32_t i = 0; i < e->tokens && i < e->draft_first; i++) {
+        if (e->token[i].sequence == 0) {
+            e->position = e->token[i].position + 1;
+            e->torn = e->torn || atomic_load(&e->fault[i]) != 0;
+        }
+    }
+    e->positions_made += e->tokens;
+}
+
 int engine_run(struct engine *e, const struct engine_work *work)
 {
     check_work(e, work);
@@ -253,14 +310,16 @@ int engine_run(struct engine *e, const struct engine_work *work)
         return err_set(ERR_STOPPED, "stopped before pass %u of %u", e->passes_made + 1,
                        e->passes_expected);
     }
+    bool torn = e->torn;
+    e->torn = true;
     start_pass(e, work);
     wait_for(e, &e->pass_done);
     if (atomic_load(&e->error) != 0) {
         return report_failure(e);
     }
+    e->torn = torn;
     count_time(e);
-    e->replay = 0;
-    e->positions_made += work->count;
+    count_positions(e);
     e->passes_made++;
     e->passes_ever++;
     return 0;
@@ -276,7 +335,8 @@ void engine_accept(struct engine *e, uint32_t count)
 {
     assert(count == 0 || e->draft_first + count <= e->tokens);
     e->replay = count;
-    e->position += count;
+    e->replay_sequence = count > 0 ? e->token[e->draft_first].sequence : 0;
+    e->position += e->replay_sequence == 0 ? count : 0;
     e->steps_left -= (uint32_t)min_u64(count, e->steps_left);
 }
 
@@ -300,9 +360,7 @@ static int run_single(struct engine *e, const uint32_t *ids, uint32_t count, uin
         .token = token, .count = count, .logits_of = e->logits_of, .logits_count = rows,
         .head = rows > 0, .later = (uint32_t)div_ceil(e->prompt_left, chunk) + e->steps_left,
         .next_head = e->prompt_left <= chunk};
-    TRY(engine_run(e, &work));
-    e->position += drafted ? 1 : count;
-    return 0;
+    return engine_run(e, &work);
 }
 
 int engine_pass(struct engine *e, const uint32_t *ids, uint32_t count, const float **logits)
