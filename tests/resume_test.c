@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A sequence that goes on behind the state of the one before: a text fed in any pieces, ended in
- * any way between them, gives the logits it gives in one go, bit for bit. */
+ * any way between them, by one engine or by several that hand over a file, gives the logits it
+ * gives in one go, bit for bit. */
 
 #include <check.h>
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "core/base/nondet.h"
+#include "core/exec/saved_state.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
@@ -22,7 +24,7 @@
 #define DRAFTS 4U
 #define PIECE_MAX 11U
 
-static struct tiny tiny;
+static struct tiny tiny, files;
 static uint32_t text[TEXT];
 static uint64_t truth[TEXT]; /* digest of the logits after each id of the text */
 
@@ -57,7 +59,7 @@ struct walk {
     struct engine *e;
     struct rng rng;
     uint32_t at;             /* ids the state holds */
-    uint32_t pieces;
+    uint32_t pieces, moves;
     char command[512];       /* that repeats the settings of the engine in turn */
 };
 
@@ -179,6 +181,29 @@ static void open_point(struct walk *w, uint64_t seed)
                   err_message());
 }
 
+/* The state goes through a file to an engine of other settings. */
+static void move(struct walk *w, uint64_t seed)
+{
+    struct saved_extra extra = {.tag = SAVED_IDS, .ids = text, .id_count = w->at + below(w, 2)};
+    struct saved_state s;
+    char path[TINY_PATH_BYTES];
+    tiny_path(&files, "state", path);
+    FILE *file = fopen(path, "wbe");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_msg(saved_state_write(w->e, &extra, file) == 0, "%s", err_message());
+    ck_assert_int_eq(fclose(file), 0);
+    engine_close(w->e);
+    open_point(w, seed);
+    ck_assert_msg(saved_state_open(&s, path) == 0, "%s", err_message());
+    ck_assert_uint_eq(s.positions, w->at);
+    ck_assert_uint_eq(s.id_count, extra.id_count);
+    ck_assert_mem_eq(s.ids, text, s.id_count * sizeof *text);
+    ck_assert_msg(saved_state_load(&s, w->e) == 0, "%s: %s", w->command, err_message());
+    saved_state_close(&s);
+    ck_assert_uint_eq(engine_position(w->e), w->at);
+    w->moves++;
+}
+
 START_TEST(a_text_fed_in_any_pieces_gives_the_bits_of_one_go)
 {
     struct walk w = {.rng = rng_seed((uint64_t)_i)};
@@ -188,6 +213,9 @@ START_TEST(a_text_fed_in_any_pieces_gives_the_bits_of_one_go)
         while (w.at < TEXT) {
             feed_piece(&w);
             w.pieces++;
+            if (w.at < TEXT && below(&w, 3) == 0) {
+                move(&w, 9200 + (uint64_t)_i * 100 + w.pieces);
+            }
         }
     }
     engine_close(w.e);
@@ -352,7 +380,9 @@ int main(void)
     tcase_add_test(tests, generation_ends_with_the_context_and_says_so);
     suite_add_tcase(suite, tests);
     tiny_make(&tiny, TINY_MEMORY);
+    tiny_folder(&files, TINY_MEMORY);
     int failed = suite_run(suite);
     tiny_remove(&tiny);
+    tiny_remove(&files);
     return failed == 0 ? 0 : 1;
 }

@@ -190,6 +190,7 @@ struct engine {
     struct layer_small *small;     /* [layers] */
     float *final_norm, *final_fold;
     float *small_block;
+    uint64_t small_floats;         /* of them used */
     struct sequence_state state;
     unsigned char *arena;          /* activations */
     float *head_x, *logits;
@@ -377,6 +378,7 @@ uint32_t compute_expert_parts(const struct engine *e, uint32_t tokens);
 uint32_t compute_parts(const struct engine *e, uint32_t step);
 void compute_kv_b(struct engine *e, struct worker *w, uint32_t tile);
 void compute_kda(struct engine *e, struct worker *w, uint32_t layer, uint32_t part);
+void kda_settle(struct engine *e); /* accepted drafts into the state; between passes */
 void compute_mla_latent(struct engine *e, uint32_t layer, uint32_t token);
 void compute_attn_in(struct engine *e, uint32_t layer, uint32_t token);
 void compute_mlp_in(struct engine *e, uint32_t layer, uint32_t token);
@@ -390,6 +392,8 @@ void compute_expert_sum(struct engine *e, uint32_t layer, uint32_t token);
 
 /* resident.c, state.c */
 int resident_load(struct engine *e);
+/* Of the values of all small tensors: the same in a checkpoint and its pack. */
+uint64_t resident_fingerprint(const struct engine *e);
 int state_open(struct engine *e);
 void state_close(struct engine *e);
 void state_clear(struct engine *e, uint32_t sequence);

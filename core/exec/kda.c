@@ -150,6 +150,19 @@ static void head_tokens(struct engine *e, const struct worker *w, uint32_t layer
     }
 }
 
+/* No pass is running, so the first worker's scratch is free. */
+void kda_settle(struct engine *e)
+{
+    const struct model_config *c = config_of(e);
+    for (uint32_t layer = 0; layer < c->layers && e->replay > 0; layer++) {
+        for (uint32_t head = 0; head < c->kda_heads && !c->is_mla[layer]; head++) {
+            struct head_state state = kept_state(e, e->replay_sequence, layer, head);
+            replay(e, &e->workers[0], layer, head, &state);
+        }
+    }
+    e->replay = 0;
+}
+
 void compute_kda(struct engine *e, struct worker *w, uint32_t layer, uint32_t part)
 {
     uint32_t heads = config_of(e)->kda_heads;

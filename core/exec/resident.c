@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "core/exec/exec_priv.h"
 
@@ -121,6 +122,11 @@ static int load_all(struct loader *l)
     return load_fold(l, TENSOR_MODEL_LEVEL, T_OUT_RES_NORM, T_OUT_RES_PROJ, &e->final_fold);
 }
 
+uint64_t resident_fingerprint(const struct engine *e)
+{
+    return XXH3_64bits(e->small_block, e->small_floats * sizeof *e->small_block);
+}
+
 int resident_load(struct engine *e)
 {
     const struct model_config *c = config_of(e);
@@ -131,7 +137,7 @@ int resident_load(struct engine *e)
     l.raw = malloc(l.raw_bytes + 2 * PAGE_BYTES);
     l.bounce = aligned_alloc(PAGE_BYTES, BOUNCE_BYTES);
     e->small = calloc(c->layers, sizeof *e->small);
-    e->small_block = malloc(e->plan->account.small);
+    e->small_block = calloc(1, e->plan->account.small); /* gaps are part of the fingerprint */
     int rc = 0;
     if (l.raw == NULL || l.bounce == NULL || e->small == NULL || e->small_block == NULL) {
         rc = err_set(ERR_MEMORY, "no memory for %llu bytes of small tensors",
@@ -140,6 +146,7 @@ int resident_load(struct engine *e)
         l.at = e->small_block;
         l.end = e->small_block + e->plan->account.small / sizeof(float);
         rc = load_all(&l);
+        e->small_floats = (uint64_t)(l.at - e->small_block);
     }
     free(l.raw);
     free(l.bounce);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -220,6 +221,7 @@ static int read_file_of(struct worker *w)
     struct model_file *file = &w->binder->model->files[w->file];
     TRY(header_open(&w->header, file->path));
     file->size_bytes = w->header.size_bytes;
+    file->header_hash = XXH3_64bits(w->header.text, w->header.text_bytes);
     int rc = header_visit_all(&w->header, visit, w);
     if (rc == 0 && !w->binder->allow_holes) {
         rc = header_check_holes(&w->header);

@@ -99,6 +99,56 @@ void model_identity_free(struct model_identity *identity)
     identity->hash = NULL;
 }
 
+static void add_number(XXH3_state_t *state, uint64_t value)
+{
+    unsigned char bytes[sizeof value]; /* little endian, whatever the machine */
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    }
+    XXH3_128bits_update(state, bytes, sizeof bytes);
+}
+
+static void add_shard(XXH3_state_t *state, const char *name, uint64_t size_bytes, uint64_t hash)
+{
+    XXH3_128bits_update(state, name, strlen(name) + 1);
+    add_number(state, size_bytes);
+    add_number(state, hash);
+}
+
+static void add_shards(XXH3_state_t *state, const struct model *model)
+{
+    if (model->pack != NULL) {
+        const struct pack_identity *source = &model->pack->identity;
+        for (uint32_t i = 0; i < source->shard_count; i++) {
+            add_shard(state, source->shards[i].name, source->shards[i].size_bytes,
+                      source->shards[i].hash);
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < model->file_count; i++) {
+        const struct model_file *file = &model->files[i];
+        add_shard(state, path_name(file->path), file->size_bytes, file->header_hash);
+    }
+}
+
+int model_identity(const struct model *model, unsigned char out[MODEL_IDENTITY_BYTES])
+{
+    XXH128_canonical_t canonical;
+    uint64_t config_hash;
+    TRY(hash_config(model->dir, &config_hash));
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL) {
+        return err_set(ERR_MEMORY, "%s: no memory for a checksum", model->dir);
+    }
+    XXH3_128bits_reset(state);
+    add_number(state, config_hash);
+    add_shards(state, model);
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+    memcpy(out, canonical.digest, MODEL_IDENTITY_BYTES);
+    XXH3_freeState(state);
+    return 0;
+}
+
 static int refuse_changed(const struct model *model, const char *what)
 {
     return err_set(ERR_MODEL, "%s: was packed from %s, whose %s has changed since: pack again, or "

@@ -11,6 +11,7 @@
 struct model_file {
     char *path;          /* as opened, owned by the model */
     uint64_t size_bytes; /* at open; a later difference means the file changed */
+    uint64_t header_hash; /* XXH3 of a shard's header text, at open; 0 in files of a pack */
 };
 
 /* Where a tensor lies. rows x cols: a vector has rows 1; a [12288,1,4] tensor is 12288 x 4. */
@@ -70,6 +71,13 @@ uint32_t model_expert_extents(const struct model *model, uint32_t layer, uint32_
 #define MODEL_DESCRIBED_BYTES (TENSOR_NAME_BYTES + 64)
 void model_describe(const struct model *model, uint32_t file, uint64_t offset_bytes,
                     uint64_t size_bytes, char text[MODEL_DESCRIBED_BYTES]);
+
+#define MODEL_IDENTITY_BYTES 16
+
+/* What tells this checkpoint from any other without reading its weights: its config.json, and name,
+ * size and header of each shard. A pack has that of the checkpoint it was made from. ERR_MODEL,
+ * ERR_IO or ERR_MEMORY when config.json cannot be read (again). */
+int model_identity(const struct model *model, unsigned char out[MODEL_IDENTITY_BYTES]);
 
 /* Bytes of heap the model keeps: what the plan's account calls index. */
 uint64_t model_resident_bytes(const struct model *model);
