@@ -211,6 +211,19 @@ void output_abandon(struct output *out)
     *out = (struct output){0};
 }
 
+/* So that a new name outlives a loss of power. The file is whole and in its place by then: a file
+ * system that keeps no folders in order is no reason to call it lost. */
+static void flush_folder(const char *path)
+{
+    char *folder = folder_of(path);
+    int fd = folder != NULL ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
 int output_commit(struct output *out)
 {
     errno = 0;
@@ -224,6 +237,9 @@ int output_commit(struct output *out)
     }
     if (!bad && out->temporary != NULL) {
         bad = rename(out->temporary, out->path) != 0;
+        if (!bad) {
+            flush_folder(out->path);
+        }
     }
     int rc = bad ? refuse(strcmp(out->path, "-") == 0 ? "standard output" : out->path,
                           "cannot be written") : 0;

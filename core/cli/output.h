@@ -3,7 +3,7 @@
 #define CLI_OUTPUT_H
 
 /* Files that appear whole or not at all: written under a temporary name beside the target, flushed
- * to the drive's queue, then renamed. */
+ * to the drive, then renamed, and the folder flushed as well. */
 
 #include <stdio.h>
 
