@@ -260,11 +260,12 @@ static int fix_chunk(const struct model *model, struct plan *plan, const struct 
     account_fixed(model, plan, chunk);
     plan->floor_bytes = fixed_bytes(&plan->account) + rest;
     if (plan->floor_bytes > r->ram_bytes) {
-        char cure[128];
-        snprintf(cure, sizeof cure, "give --ram %lluM%s%s",
+        char cure[160];
+        snprintf(cure, sizeof cure, "give --ram %lluM%s%s%s",
                  (unsigned long long)div_ceil(plan->floor_bytes, MIB),
                  d->taken_bytes > 0 ? ", or less --pin and --expert-slots" : "",
-                 !automatic && chunk > r->tokens_min ? ", or a smaller --chunk" : "");
+                 !automatic && chunk > r->tokens_min ? ", or a smaller --chunk" : "",
+                 plan->account.kv > plan->floor_bytes / 4 ? ", or a smaller --context" : "");
         return refuse_fit(plan, plan->floor_bytes, cure);
     }
     if (automatic) {
