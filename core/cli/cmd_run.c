@@ -18,6 +18,7 @@
 #include "core/cli/prompt.h"
 #include "core/cli/recorder.h"
 #include "core/cli/report.h"
+#include "core/cli/run_state.h"
 #include "core/cli/signals.h"
 #include "core/exec/draft.h"
 
@@ -26,6 +27,7 @@
 struct run_cli {
     struct engine_cli engine;
     struct prompt_cli prompt;
+    struct run_state_cli state;
     const char *stop, *json, *dump_logits, *heat, *trace;
     uint64_t gen, draft, draft_tokens;
     bool trace_scores;
@@ -54,11 +56,12 @@ static const struct option_row rows[] = {
      "record which experts each position takes, for `k3ring replay`"},
     {"trace-scores", OPTION_FLAG, offsetof(struct run_cli, trace_scores), NULL, 0, 0, NULL, NULL,
      "with --trace: also the 64 best candidates and their scores"},
+    RUN_STATE_OPTION_ROWS(struct run_cli),
     ENGINE_OPTION_ROWS(struct run_cli),
 };
 
 static const struct command command = {
-    "run", "MODEL --ids LIST|--prompt TEXT|--prompt-file FILE [options]",
+    "run", "MODEL --ids LIST|--prompt TEXT|--prompt-file FILE|--load-state FILE [options]",
     "Runs MODEL, a checkpoint folder, on a prompt and prints what it makes: ids for ids, text for\n"
     "text.",
     rows, countof(rows), 1, 1};
@@ -85,7 +88,9 @@ struct run {
     const struct run_cli *cli;
     struct generate_request request;
     struct generate_result result;
-    struct prompt prompt;
+    struct prompt prompt; /* all ids of the sequence: of the state, then of the prompt */
+    struct run_state state;
+    uint64_t positions;   /* what they and the tokens to make come to */
     uint32_t *stop;
     struct tokenizer_stream text; /* of a prompt of text */
     struct byte_list shown;
@@ -155,10 +160,12 @@ static void on_positions(void *ctx, uint32_t count)
     recorder_add(&run->recorder, running, count);
 }
 
-static int write_json(const struct run_report *report, struct output *out)
+static int write_json(struct run *run, const struct run_report *report)
 {
-    TRY(output_json(out->file, report_json(report)));
-    return output_commit(out);
+    cJSON *root = report_json(report);
+    run_state_json(&run->state, root);
+    TRY(output_json(run->json.file, root));
+    return output_commit(&run->json);
 }
 
 /* The report is written also when the run failed. */
@@ -178,7 +185,7 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     snprintf(failure, sizeof failure, "%s", err_message());
     r.error = rc < 0 ? failure : NULL;
     if (run->json.file != NULL) {
-        int json_rc = write_json(&r, &run->json);
+        int json_rc = write_json(run, &r);
         rc = rc < 0 ? rc : json_rc;
     }
     if (!run->cli->engine.quiet && rc == 0) {
@@ -214,6 +221,7 @@ static int run_engine(struct run *run, struct engine *e)
     int out_rc = output_flush_stdout();
     rc = run->dump_rc < 0 ? run->dump_rc : rc < 0 ? rc : out_rc;
     rc = save_heat(run, e, rc);
+    rc = run_state_save(&run->state, e, &run->prompt, &run->result, rc);
     rc = recorder_end(&run->recorder, rc);
     return report(run, e, rc, read_before);
 }
@@ -255,9 +263,42 @@ static int prepare_trace(struct run *run, const struct run_cli *cli)
     return recorder_open(&run->recorder, cli->trace);
 }
 
+static int prepare_state(struct run *run, const struct run_cli *cli, const char *model)
+{
+    const char *others[] = {cli->json, cli->dump_logits, cli->heat, cli->trace};
+    for (size_t i = 0; i < countof(others); i++) {
+        if (same_file(cli->state.save, others[i]) || same_file(cli->state.load, others[i])) {
+            return err_set(ERR_USAGE, "%s is a state and also another output; give two files",
+                           others[i]);
+        }
+    }
+    TRY(run_state_open(&run->state, &cli->state, &cli->prompt, model, &run->prompt));
+    run->state.quiet = cli->engine.quiet;
+    run_state_request(&run->state, &run->prompt, &run->request);
+    return 0;
+}
+
+/* A context that was asked for may end the run before --gen does, but not before a token. */
+static int settle_positions(struct run *run, const struct run_cli *cli)
+{
+    run->positions = (uint64_t)run->prompt.count + cli->gen;
+    if (cli->engine.context == OPTION_AUTO) {
+        return 0;
+    }
+    if (cli->engine.context <= run->prompt.count) {
+        return err_set(ERR_FIT, "--context %llu has no room for a token behind the %u of the "
+                       "prompt; give --context %llu or more, or a shorter prompt",
+                       (unsigned long long)cli->engine.context, run->prompt.count,
+                       run->prompt.count + 1ULL);
+    }
+    run->positions = min_u64(run->positions, cli->engine.context);
+    return 0;
+}
+
 static int prepare(struct run *run, const struct run_cli *cli, const char *model)
 {
-    TRY(prompt_read(&run->prompt, &cli->prompt, model, NULL));
+    TRY(prepare_state(run, cli, model));
+    TRY(settle_positions(run, cli));
     if (run->prompt.tokenizer != NULL) {
         tokenizer_stream_start(&run->text, run->prompt.tokenizer, DETOKENIZE_SKIP_SPECIAL);
     }
@@ -270,8 +311,6 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
     if (cli->stop != NULL) {
         TRY(options_ids("stop", cli->stop, &run->stop, &run->request.stop_count));
     }
-    run->request.ids = run->prompt.ids;
-    run->request.id_count = run->prompt.count;
     run->request.stop = run->stop;
     run->request.gen = (uint32_t)cli->gen;
     run->request.drafts = cli->draft != DRAFT_NONE ? (uint32_t)cli->draft_tokens : 0;
@@ -279,7 +318,7 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
     run->request.on_logits = on_logits;
     run->request.on_token = on_token;
     run->request.ctx = run;
-    run->result.ids = malloc(cli->gen * sizeof *run->result.ids);
+    run->result.ids = malloc((run->positions - run->prompt.count) * sizeof *run->result.ids);
     if (cli->json != NULL) {
         TRY(output_open(&run->json, cli->json));
     }
@@ -300,9 +339,9 @@ static int open_and_run(struct run *run, const char *model)
 {
     const struct run_cli *cli = run->cli;
     struct engine_options options;
-    uint64_t positions = (uint64_t)run->request.id_count + cli->gen;
-    TRY(engine_cli_options(&cli->engine, run->request.id_count, positions, &options));
+    TRY(engine_cli_options(&cli->engine, run->request.id_count, run->positions, &options));
     options.drafts = run->request.drafts;
+    options.caller_bytes += saved_state_resident_bytes(&run->state.loaded);
     if (run->prompt.tokenizer != NULL) {
         options.caller_bytes += tokenizer_resident_bytes(run->prompt.tokenizer) + TOKENIZER_BYTES;
     }
@@ -319,7 +358,10 @@ static int open_and_run(struct run *run, const char *model)
     if (rc < 0) {
         return rc;
     }
-    rc = engine_check_ids(e, "prompt", run->request.ids, run->request.id_count);
+    rc = run_state_load(&run->state, e);
+    if (rc == 0) {
+        rc = engine_check_ids(e, "prompt", run->request.ids, run->request.id_count);
+    }
     if (rc == 0) {
         rc = engine_check_ids(e, "--stop", run->request.stop, run->request.stop_count);
     }
@@ -365,6 +407,7 @@ int cmd_run(int argc, char **argv)
     output_abandon(&run.dump);
     output_abandon(&run.heat);
     output_abandon(&run.recorder.out);
+    run_state_close(&run.state);
     prompt_fini(&run.prompt);
     free(run.shown.bytes);
     free(run.stop);

@@ -45,7 +45,7 @@ struct engine_cli {
      NULL, "instruction set of the kernels"},                                                      \
     ENGINE_BACKEND_ROW(type),                                                                     \
     {"context", OPTION_COUNT, offsetof(type, engine.context), "auto", 1, UINT32_MAX, "auto",       \
-     "N|auto", "positions to reserve state for"},                                                  \
+     "N|auto", "positions to reserve state for; a sequence ends there"},                           \
     {"chunk", OPTION_COUNT, offsetof(type, engine.chunk), "auto", 1, 4096, "auto", "N|auto",       \
      "prompt tokens per pass"},                                                                    \
     ENGINE_MEMORY_ROWS(type),                                                                     \

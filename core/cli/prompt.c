@@ -64,6 +64,11 @@ static int encode(struct prompt *prompt, const char *tokenizer, const void *text
     return rc;
 }
 
+bool prompt_given(const struct prompt_cli *cli)
+{
+    return cli->ids != NULL || cli->text != NULL || cli->file != NULL;
+}
+
 int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
                 const char *fallback)
 {

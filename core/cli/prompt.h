@@ -30,6 +30,9 @@ struct prompt {
     struct tokenizer *tokenizer;  /* of text; NULL when ids were given */
 };
 
+/* Whether the user gave one. */
+bool prompt_given(const struct prompt_cli *cli);
+
 /* fallback: ids that stand for none given, or NULL: then one is required. ERR_USAGE, ERR_IO, and
  * what tokenizer_open() says. Undone by prompt_fini, also after a failure. */
 int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
