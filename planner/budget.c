@@ -97,6 +97,7 @@ static void account_fixed(const struct model *model, struct plan *plan, uint32_t
     const struct plan_request *r = &plan->request;
     const struct model_config *c = &model->config;
     struct plan_account *a = &plan->account;
+    uint64_t head_rows = r->head_rows == PLAN_ROWS_ALL ? chunk : r->head_rows;
     plan->chunk = chunk;
     activations_layout(c, chunk, &plan->activations);
     scratch_layout(c, chunk, r->context, r->drafts > 0, &plan->scratch);
@@ -109,7 +110,7 @@ static void account_fixed(const struct model *model, struct plan *plan, uint32_t
     a->kv = kv_bytes(c, r->context) * r->sequences;
     a->drafts = draft_bytes(c) * r->drafts;
     a->activations = plan->activations.size_bytes +
-                     ((uint64_t)c->vocab + c->hidden) * sizeof(float) * r->head_rows;
+                     ((uint64_t)c->vocab + c->hidden) * sizeof(float) * head_rows;
     a->scratch = plan->scratch.size_bytes * r->workers;
     a->routing = r->routing_token_bytes * chunk;
     a->rows = plan->row_window_bytes * chunk;

@@ -77,6 +77,9 @@ int plan_build(const struct model *model, const struct plan_request *request, st
         plan_free(plan);
         return rc;
     }
+    if (plan->request.head_rows == PLAN_ROWS_ALL) {
+        plan->request.head_rows = plan->chunk;
+    }
     count_traffic(model, plan);
     plan_check(plan, model);
     *out = plan;

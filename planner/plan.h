@@ -58,6 +58,7 @@ struct plan_tile {
 #define PLAN_AUTO UINT64_MAX
 #define PLAN_ALL (UINT64_MAX - 1)
 #define PLAN_WORKING_SLOTS 4
+#define PLAN_ROWS_ALL UINT32_MAX
 #define PLAN_CHUNK_AUTO_MAX 512 /* tokens; larger chunks only when asked for */
 
 /* Which tiles a budget of pins buys. */
@@ -83,7 +84,8 @@ struct plan_request {
     uint32_t prompt_tokens;    /* chunk auto is never larger, but for tokens_min */
     uint32_t tokens_min;       /* a pass must have room for these; this and the next two: 0 is 1 */
     uint32_t sequences;        /* states kept side by side */
-    uint32_t head_rows;        /* tokens of a pass that may want logits */
+    uint32_t head_rows;        /* tokens of a pass that may want logits; or PLAN_ROWS_ALL, which a
+                                  built plan has made the chunk */
     uint32_t drafts;           /* tokens a pass may try without keeping them */
     uint64_t routing_token_bytes; /* what is noted of the routing of a pass's token */
     bool sums;                 /* sums of pages are read with what they cover */

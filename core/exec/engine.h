@@ -54,6 +54,7 @@ struct engine_options {
     uint32_t sequences;       /* states side by side; 0 is 1 */
     bool sequences_most;      /* fewer, down to 1, when their states would take over half of ram */
     uint32_t drafts;          /* most drafted tokens of a pass */
+    bool logits_all;          /* any token of a pass may want logits, not one of each sequence */
     uint64_t caller_bytes;    /* what the caller keeps: ids, results; part of the account */
     enum engine_routing routing; /* what engine_routes tells of every token of a pass */
     struct io_log *log;       /* every read with its times, or NULL; outlives the engine */
@@ -173,7 +174,7 @@ struct engine_work {
     const struct engine_token *token;
     uint32_t count;            /* 1..chunk of the plan */
     const uint32_t *logits_of; /* indices into token, ascending */
-    uint32_t logits_count;     /* <= sequences + drafts; needs head */
+    uint32_t logits_count;     /* <= sequences + drafts, but with logits_all; needs head */
     bool head;                 /* lm_head passes by; what the pass before announced as next_head */
     uint32_t later;            /* passes that may still follow: their weights are read ahead */
     bool next_head;            /* of the one right after */
