@@ -143,7 +143,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .index_bytes = model_resident_bytes(model),
         .cache_base_bytes = base,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
-        .reserve_bytes = RESERVE_BYTES + o->caller_bytes +
+        .reserve_bytes = RESERVE_BYTES + o->caller_bytes + o->caller_token_bytes * c->vocab +
                          (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };
@@ -446,6 +446,11 @@ const struct plan *engine_plan_of(const struct engine *e)
 const struct model *engine_model(const struct engine *e)
 {
     return e->model;
+}
+
+const struct kernels *engine_kernels(const struct engine *e)
+{
+    return e->kernels;
 }
 
 /* Each file system once, in file order; more than fit are left out. */

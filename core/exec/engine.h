@@ -21,6 +21,8 @@
 #include "io/probe.h"
 #include "planner/plan.h"
 
+struct kernels;
+
 #define ENGINE_RAM_AUTO UINT64_MAX
 #define ENGINE_PLACES_MAX 8
 #define ENGINE_PARANOID_PACK "pack" /* by the checksums of a pack's own manifest */
@@ -56,6 +58,7 @@ struct engine_options {
     uint32_t drafts;          /* most drafted tokens of a pass */
     bool logits_all;          /* any token of a pass may want logits, not one of each sequence */
     uint64_t caller_bytes;    /* what the caller keeps: ids, results; part of the account */
+    uint64_t caller_token_bytes; /* the same for each token of the vocabulary */
     enum engine_routing routing; /* what engine_routes tells of every token of a pass */
     struct io_log *log;       /* every read with its times, or NULL; outlives the engine */
     struct journal *journal;  /* what happens inside passes, or NULL; the same */
@@ -137,6 +140,8 @@ int engine_open_files(const struct model *model, struct io_files *files);
 
 const struct plan *engine_plan_of(const struct engine *e);
 const struct model *engine_model(const struct engine *e);
+/* Its instruction set, for what is computed from logits. */
+const struct kernels *engine_kernels(const struct engine *e);
 
 /* Announces a sequence: prompt tokens come in passes of chunk, then `steps` more passes of one
  * token each. Clears the state. No read is made for a pass beyond these. ERR_FIT when the

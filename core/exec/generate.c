@@ -17,11 +17,14 @@ struct generation {
     const struct generate_request *request;
     struct generate_result *out;
     struct sha256_ctx hash;
+    struct sampler sampler; /* when the request asks for one */
     uint32_t vocab;
     uint32_t gen;      /* tokens to make, within the context */
+    uint32_t position; /* of the next token that is made */
     uint32_t *history; /* past, prompt, then what was made */
     uint32_t history_count;
     struct draft draft;
+    bool stopped;      /* by an id or by who was asked */
 };
 
 bool generate_finite(const float *logits, uint32_t vocab, uint32_t step,
@@ -38,10 +41,33 @@ bool generate_finite(const float *logits, uint32_t vocab, uint32_t step,
     return true;
 }
 
+static int choose(struct generation *g, const float *logits, uint32_t *id)
+{
+    if (g->request->sample == NULL) {
+        *id = argmax(logits, g->vocab);
+        return 0;
+    }
+    return sampler_choose(&g->sampler, logits, g->history, g->history_count, g->position, id);
+}
+
+static void tell_token(struct generation *g, uint32_t step, uint32_t id, const float *logits)
+{
+    const struct generate_request *r = g->request;
+    if (r->on_choice != NULL) {
+        r->on_choice(r->ctx, step, logits, id);
+    }
+    if (r->on_token != NULL) {
+        r->on_token(r->ctx, step, id);
+    }
+    g->stopped = generate_stops(r->stop, r->stop_count, id) ||
+                 (r->stops != NULL && r->stops(r->ctx, step, id));
+}
+
 /* Logits -> hash -> token. */
 static int take_step(struct generation *g, const float *logits)
 {
     uint32_t step = g->out->count;
+    uint32_t id;
     char text[ERR_MESSAGE_BYTES];
     if (!generate_finite(logits, g->vocab, step, text)) {
         return err_set(ERR_NUMERIC, "%s", text);
@@ -50,12 +76,11 @@ static int take_step(struct generation *g, const float *logits)
     if (g->request->on_logits != NULL) {
         g->request->on_logits(g->request->ctx, step, logits);
     }
-    uint32_t id = argmax(logits, g->vocab);
+    TRY(choose(g, logits, &id));
     g->history[g->history_count++] = id;
+    g->position++;
     g->out->ids[g->out->count++] = id;
-    if (g->request->on_token != NULL) {
-        g->request->on_token(g->request->ctx, step, id);
-    }
+    tell_token(g, step, id, logits);
     return 0;
 }
 
@@ -88,12 +113,6 @@ bool generate_stops(const uint32_t *stop, uint32_t count, uint32_t id)
     return false;
 }
 
-static bool stopped(const struct generation *g)
-{
-    const struct generate_request *r = g->request;
-    return generate_stops(r->stop, r->stop_count, g->out->ids[g->out->count - 1]);
-}
-
 /* First guess of the share of a pass that one more token costs: its experts among all weights. */
 static double slope_of(const struct plan *plan)
 {
@@ -108,7 +127,7 @@ static double slope_of(const struct plan *plan)
 static bool over(const struct generation *g)
 {
     const struct generate_request *r = g->request;
-    return g->out->count == g->gen || stopped(g) || (r->enough != NULL && r->enough(r->ctx));
+    return g->out->count == g->gen || g->stopped || (r->enough != NULL && r->enough(r->ctx));
 }
 
 /* Makes a token of every row as long as the draft is what the rows say. *kept: drafts that were. */
@@ -175,7 +194,7 @@ static int run_all(struct generation *g)
         TRY(run_step(g));
         g->out->rest_ns = nondet_now_ns() - first;
     }
-    if (stopped(g)) {
+    if (g->stopped) {
         g->out->finish = FINISH_STOP;
     } else if (g->out->count == g->gen && g->gen < g->request->gen) {
         g->out->finish = FINISH_CONTEXT;
@@ -195,6 +214,7 @@ static int prepare(struct generation *g)
                        held, r->id_count, context);
     }
     g->gen = (uint32_t)min_u64(r->gen, context - held - r->id_count);
+    g->position = held + r->id_count;
     g->history_count = r->past_count + r->id_count;
     g->history = malloc(((size_t)g->history_count + g->gen) * sizeof *g->history);
     if (g->history == NULL) {
@@ -204,7 +224,11 @@ static int prepare(struct generation *g)
         memcpy(g->history, r->past, r->past_count * sizeof *g->history);
     }
     memcpy(g->history + r->past_count, r->ids, r->id_count * sizeof *g->history);
-    return 0;
+    if (r->sample == NULL) {
+        return 0;
+    }
+    TRY(sample_check(r->sample, g->vocab));
+    return sampler_open(&g->sampler, r->sample, engine_kernels(g->e), g->vocab);
 }
 
 int generate(struct engine *e, const struct generate_request *request,
@@ -218,6 +242,7 @@ int generate(struct engine *e, const struct generate_request *request,
     draft_init(&g.draft, slope_of(engine_plan_of(e)), request->drafts_fixed);
     int rc = prepare(&g);
     rc = rc < 0 ? rc : run_all(&g);
+    sampler_close(&g.sampler);
     free(g.history);
     if (rc < 0) {
         out->finish = engine_interrupted(e) ? FINISH_INTERRUPTED : FINISH_FAILED;

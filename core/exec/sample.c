@@ -40,10 +40,13 @@ int sample_check(const struct sample_options *o, uint32_t vocab)
     for (uint32_t i = 0; i < o->bias_count; i++) {
         float value = o->biases[i].value;
         bool good = (value >= -BIAS_MAX && value <= BIAS_MAX) || value == -INFINITY;
-        if (o->biases[i].id >= vocab || !good) {
-            return err_set(ERR_USAGE, "--logit-bias: %u:%g is not a token below %u with -inf or a "
-                           "number from -1000000 to 1000000", o->biases[i].id, (double)value,
-                           vocab);
+        if (o->biases[i].id >= vocab) {
+            return err_set(ERR_USAGE, "--logit-bias: id %u is not of this model, whose ids run "
+                           "from 0 to %u", o->biases[i].id, vocab - 1);
+        }
+        if (!good) {
+            return err_set(ERR_USAGE, "--logit-bias: %u:%g is neither a ban nor a number from "
+                           "-1000000 to 1000000", o->biases[i].id, (double)value);
         }
     }
     return 0;

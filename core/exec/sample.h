@@ -3,9 +3,10 @@
 #define EXEC_SAMPLE_H
 
 /* Logits -> token. A pure function of logits, options, the ids so far and the token's number, with
- * the same result on every machine: docs/NUMERICS.md has the steps. The chance of token n is the
- * n-th number of a generator and of nothing else, so that drafts, batches and continued runs draw
- * what plain decoding draws. */
+ * the same result on every machine: docs/NUMERICS.md has the steps. A token's number is its
+ * position in the sequence, the prompt counted. Its chance is the output of that number of a
+ * generator and hangs on nothing else, so that drafts, batches and continued runs draw what plain
+ * decoding draws. */
 
 #include "core/base/base.h"
 
@@ -34,7 +35,9 @@ struct sample_options sample_greedy(void);
 /* ERR_USAGE names the option that is out of range, or an id not below vocab. */
 int sample_check(const struct sample_options *options, uint32_t vocab);
 
-/* Working space for one vocabulary. One thread. Everything is taken at open: 13 bytes a token. */
+#define SAMPLE_TOKEN_BYTES 13U /* of working space for each token of the vocabulary */
+
+/* Working space for one vocabulary. One thread. Everything is taken at open. */
 struct sampler {
     struct sample_options options;
     const struct kernels *kernels;
@@ -50,8 +53,8 @@ int sampler_open(struct sampler *s, const struct sample_options *options,
                  const struct kernels *kernels, uint32_t vocab);
 void sampler_close(struct sampler *s);
 
-/* Chooses token number `number` (from 0) of a sequence. logits[vocab] are finite; ids[count] are
- * those before it, the prompt's included. ERR_RUN when every token is banned. */
+/* Chooses token number `number` of a sequence, which is its position. logits[vocab] are finite;
+ * ids[count] are those before it, the prompt's included. ERR_RUN when every token is banned. */
 int sampler_choose(struct sampler *s, const float *logits, const uint32_t *ids, uint32_t count,
                    uint64_t number, uint32_t *id);
 
