@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/nondet.h"
 
+#include <sys/random.h>
 #include <time.h>
 
 uint64_t nondet_now_ns(void)
@@ -20,4 +21,14 @@ uint64_t nondet_thread_cpu_ns(void)
 int64_t nondet_date_s(void)
 {
     return (int64_t)time(NULL);
+}
+
+/* Where the system gives none, the clock differs from run to run as well. */
+uint32_t nondet_seed(void)
+{
+    uint32_t seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
+        seed = (uint32_t)rng_mix(nondet_now_ns());
+    }
+    return seed;
 }

@@ -16,6 +16,9 @@ uint64_t nondet_thread_cpu_ns(void);
 /* Seconds since 1970 by the wall clock: for dates that people read, never for intervals. */
 int64_t nondet_date_s(void);
 
+/* 32 bits from the system: for a seed that is told to the user. */
+uint32_t nondet_seed(void);
+
 /* SplitMix64: a small seeded generator with a full 2^64 period. One owner, no locking. */
 struct rng {
     uint64_t state;

@@ -89,6 +89,40 @@ static int parse_count(const struct option_row *row, const char *text, uint64_t 
     return 0;
 }
 
+bool options_real(const char *text, size_t size_bytes, bool is_signed, double *value)
+{
+    char copy[64];
+    size_t sign = is_signed && size_bytes > 0 && text[0] == '-';
+    size_t digits = 0;
+    size_t points = 0;
+    if (size_bytes >= sizeof copy) {
+        return false;
+    }
+    for (size_t i = sign; i < size_bytes; i++) {
+        bool digit = text[i] >= '0' && text[i] <= '9';
+        digits += digit;
+        points += text[i] == '.';
+        if (!digit && (text[i] != '.' || i + 1 == size_bytes)) {
+            return false;
+        }
+    }
+    memcpy(copy, text, size_bytes);
+    copy[size_bytes] = '\0';
+    *value = strtod(copy, NULL); /* the C locale: a point is a point */
+    return digits > 0 && points <= 1;
+}
+
+static int parse_real(const struct option_row *row, const char *text, double *value)
+{
+    double min = (double)row->min / 1000;
+    double max = (double)row->max / 1000;
+    if (!options_real(text, strlen(text), false, value) || *value < min || *value > max) {
+        return err_set(ERR_USAGE, "--%s: '%s' is not a number from %g to %g, like 0.95", row->name,
+                       text, min, max);
+    }
+    return 0;
+}
+
 static int parse_size(const struct option_row *row, const char *text, uint64_t *value)
 {
     TRY(options_size(row->name, text, value));
@@ -135,6 +169,9 @@ static int store(const struct option_row *row, const char *text, void *field)
     }
     if (row->type == OPTION_LIST) {
         return append(row, text, field);
+    }
+    if (row->type == OPTION_REAL) {
+        return parse_real(row, text, field);
     }
     if (row->type == OPTION_CHOICE) {
         if (!word_listed(row->words, text, number)) {

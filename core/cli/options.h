@@ -15,6 +15,7 @@
 enum option_type {
     OPTION_FLAG,   /* bool; takes no value */
     OPTION_COUNT,  /* uint64_t within min..max */
+    OPTION_REAL,   /* double within min..max thousandths; digits and a point: 0, 0.95, .5 */
     OPTION_SIZE,   /* uint64_t bytes within min..max: 4096, 4K, 1.25G, 16GiB */
     OPTION_SHARE,  /* struct option_share: SIZE, N%, all or auto */
     OPTION_TEXT,   /* const char * into argv */
@@ -39,7 +40,7 @@ struct option_row {
     enum option_type type;
     size_t offset;        /* of the field in the command's struct */
     const char *fallback; /* default as a user would type it; NULL leaves the field as it is */
-    uint64_t min, max;    /* of counts and sizes */
+    uint64_t min, max;    /* of counts and sizes; of reals in thousandths */
     const char *words;    /* CHOICE: all of them; others: words taken beside numbers */
     const char *value;    /* how help shows the value; NULL for flags */
     const char *help;
@@ -72,6 +73,10 @@ const char *options_nearest(const char *typed, const void *names, uint32_t count
 
 /* Sizes as users type them; binary units only. ERR_USAGE names the option. */
 int options_size(const char *name, const char *text, uint64_t *bytes);
+
+/* A decimal number of size_bytes: digits, a point, and with is_signed a minus before them. False on
+ * all else, exponents, nan and inf among it. */
+bool options_real(const char *text, size_t size_bytes, bool is_signed, double *value);
 
 /* "3,141,59" -> ids. ERR_USAGE on anything else. Returns the count; free *ids. */
 int options_ids(const char *name, const char *text, uint32_t **ids, uint32_t *count);

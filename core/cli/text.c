@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cli/text.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "core/base/utf8.h"
 
 /* Bytes behind a lead byte, and the smallest code that needs them. */
 static size_t followers(unsigned char lead, uint32_t *code, uint32_t *least)
@@ -112,4 +115,48 @@ size_t text_shell(char *to, size_t capacity_bytes, const char *text)
                                  *at == '\'' ? "'\\''" : "%c", *at);
     }
     return used + (size_t)snprintf(to + used, capacity_bytes - used, "'");
+}
+
+#define JSON_BYTES_MAX 6U /* of a byte of text: \u0001 */
+
+/* Writes the character at text as JSON has it, and a zero byte; returns its bytes in text. */
+static size_t write_json(const unsigned char *text, size_t size_bytes, char *out)
+{
+    uint32_t code;
+    size_t bytes = utf8_read(text, size_bytes, &code);
+    if (bytes == 0 || code == 0) {
+        memcpy(out, "\xEF\xBF\xBD", 4);
+        return bytes > 0 ? bytes : utf8_bad_bytes(text, size_bytes);
+    }
+    if (code == '"' || code == '\\') {
+        snprintf(out, JSON_BYTES_MAX + 1, "\\%c", (int)code);
+    } else if (code == '\n') {
+        memcpy(out, "\\n", 3);
+    } else if (code < 0x20 || (code >= 0x7F && code < 0xA0)) {
+        snprintf(out, JSON_BYTES_MAX + 1, "\\u%04x", code & 0xFFU);
+    } else {
+        memcpy(out, text, bytes);
+        out[bytes] = '\0';
+    }
+    return bytes;
+}
+
+char *text_json(const void *bytes, size_t size_bytes)
+{
+    const unsigned char *text = bytes;
+    char *out = malloc(JSON_BYTES_MAX * size_bytes + sizeof "\"\"");
+    size_t used = 0;
+    if (out == NULL) {
+        return NULL;
+    }
+    out[used++] = '"';
+    for (size_t at = 0; at < size_bytes;) {
+        char one[JSON_BYTES_MAX + 1];
+        at += write_json(text + at, size_bytes - at, one);
+        memcpy(out + used, one, strlen(one));
+        used += strlen(one);
+    }
+    memcpy(out + used, "\"", 2);
+    char *fitting = realloc(out, used + 2);
+    return fitting != NULL ? fitting : out;
 }

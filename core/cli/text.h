@@ -23,6 +23,10 @@ struct text_rule {
 void text_put(FILE *out, const char *text, const struct text_rule *rules, uint32_t rule_count,
               bool lines);
 
+/* Bytes of any kind as a JSON string with its quotes, on the heap; NULL when memory is refused.
+ * What is no UTF-8 becomes U+FFFD, and so does a zero byte, which few readers can hold. */
+char *text_json(const void *bytes, size_t size_bytes);
+
 /* text for a terminal, cut to fit with its zero byte. */
 void text_clean(char *to, size_t capacity_bytes, const char *text);
 

@@ -38,6 +38,17 @@ START_TEST(the_date_is_after_this_was_written)
 }
 END_TEST
 
+START_TEST(seeds_of_the_system_differ)
+{
+    uint32_t first = nondet_seed();
+    int different = 0;
+    for (int i = 0; i < 16; i++) {
+        different += nondet_seed() != first;
+    }
+    ck_assert_int_gt(different, 12);
+}
+END_TEST
+
 /* Figures of other implementations of the generator. */
 START_TEST(the_sequence_is_that_of_splitmix64)
 {
@@ -129,6 +140,7 @@ static Suite *nondet_suite(void)
     tcase_add_test(all, the_clock_never_goes_back);
     tcase_add_test(all, the_clock_counts_nanoseconds);
     tcase_add_test(all, the_date_is_after_this_was_written);
+    tcase_add_test(all, seeds_of_the_system_differ);
     tcase_add_test(all, the_sequence_is_that_of_splitmix64);
     tcase_add_test(all, the_same_seed_gives_the_same_sequence_and_another_seed_another);
     tcase_add_test(all, the_finaliser_can_be_undone);

@@ -17,6 +17,7 @@ struct target {
     struct option_share share;
     const char *text, *kept;
     struct option_list list;
+    double real;
 };
 
 static const struct option_row rows[] = {
@@ -34,6 +35,7 @@ static const struct option_row rows[] = {
     {"text", OPTION_TEXT, offsetof(struct target, text), NULL, 0, 0, NULL, "PATH", "a path"},
     {"kept", OPTION_TEXT, offsetof(struct target, kept), NULL, 0, 0, NULL, "PATH", "another"},
     {"list", OPTION_LIST, offsetof(struct target, list), NULL, 0, 0, NULL, "DIR", "one more"},
+    {"real", OPTION_REAL, offsetof(struct target, real), "0.75", 500, 2000, NULL, "X", "a share"},
 };
 
 static const struct command command = {"paint", "FILE [FILE] [options]", "Paints files.", rows,
@@ -161,6 +163,39 @@ START_TEST(counts_and_sizes_stay_in_their_range)
     expect_usage(parse("a", "--size=5GB", NULL, NULL), "binary units");
     ck_assert_int_eq(parse("a", "--slots=4294967295", NULL, NULL), 1);
     expect_usage(parse("a", "--slots=4294967296", NULL, NULL), "--slots");
+}
+END_TEST
+
+START_TEST(reals_are_digits_with_a_point)
+{
+    static const struct {
+        const char *typed;
+        double value;
+    } good[] = {{"--real=1", 1}, {"--real=0.5", 0.5}, {"--real=.5", 0.5}, {"--real=2.000", 2},
+                {"--real=1.9999999", 1.9999999}, {"--real=001.5", 1.5}};
+    static const char *const wrong[] = {
+        "--real=", "--real=.", "--real=1.", "--real=1..5", "--real=1.2.3", "--real=+1",
+        "--real=-1", "--real=1e0", "--real=0x1", "--real=nan", "--real=inf", "--real=NaN",
+        "--real= 1", "--real=1 ", "--real=1,5", "--real=one", "--real=1K", "--real=1%",
+        "--real=0.4999", "--real=2.0001", "--real=99999999999999999999",
+        "--real=1.0000000000000000000000000000000000000000000000000000000000000000000000000",
+    };
+    ck_assert_int_eq(parse("a", NULL, NULL, NULL), 1);
+    ck_assert_double_eq(target.real, 0.75);
+    for (size_t i = 0; i < countof(good); i++) {
+        ck_assert_msg(parse("a", good[i].typed, NULL, NULL) == 1, "%s", err_message());
+        ck_assert_double_eq(target.real, good[i].value);
+    }
+    for (size_t i = 0; i < countof(wrong); i++) {
+        expect_usage(parse("a", wrong[i], NULL, NULL), "is not a number from 0.5 to 2");
+    }
+    double value;
+    ck_assert(options_real("-2.5", 4, true, &value));
+    ck_assert_double_eq(value, -2.5);
+    ck_assert(!options_real("-2.5", 4, false, &value));
+    ck_assert(!options_real("-", 1, true, &value) && !options_real("--1", 3, true, &value));
+    ck_assert(options_real("12x", 2, true, &value)); /* no further than it is told */
+    ck_assert_double_eq(value, 12);
 }
 END_TEST
 
@@ -374,6 +409,7 @@ static Suite *options_suite(void)
                         (int)countof(sizes));
     tcase_add_loop_test(values, whatever_else_is_no_size, 0, (int)countof(bad_sizes));
     tcase_add_test(values, counts_and_sizes_stay_in_their_range);
+    tcase_add_test(values, reals_are_digits_with_a_point);
     tcase_add_test(values, words_stand_for_auto_and_all);
     tcase_add_test(values, shares_are_sizes_or_percents);
     tcase_add_test(values, choices_are_numbered_in_the_order_of_their_words);

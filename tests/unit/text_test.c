@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
+#include "core/base/json.h"
 #include "core/cli/text.h"
 #include "tests/support/suite.h"
 
@@ -56,6 +58,46 @@ START_TEST(a_word_that_is_too_long_is_cut_with_its_quotes_closed)
 }
 END_TEST
 
+static const struct {
+    const char *bytes;
+    size_t size;
+    const char *json;
+} cases[] = {
+    {"", 0, "\"\""},
+    {"plain", 5, "\"plain\""},
+    {"a\"b\\c", 5, "\"a\\\"b\\\\c\""},
+    {"a\nb\tc\x7F", 6, "\"a\\nb\\u0009c\\u007f\""},
+    {"a\0b", 3, "\"a\xEF\xBF\xBD" "b\""},
+    {"\xC3\xA9\xE4\xBD\xA0\xF0\x9F\x98\x80", 9, "\"\xC3\xA9\xE4\xBD\xA0\xF0\x9F\x98\x80\""},
+    {"\xC2\x85", 2, "\"\\u0085\""},
+    {"a\xFF" "b\xE4\xBD", 5, "\"a\xEF\xBF\xBD" "b\xEF\xBF\xBD\""},
+};
+
+START_TEST(any_bytes_become_a_json_string)
+{
+    char *json = text_json(cases[_i].bytes, cases[_i].size);
+    ck_assert_ptr_nonnull(json);
+    ck_assert_str_eq(json, cases[_i].json);
+    free(json);
+}
+END_TEST
+
+START_TEST(every_byte_alone_is_valid_json)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        unsigned char one = (unsigned char)byte;
+        char *json = text_json(&one, 1);
+        ck_assert_ptr_nonnull(json);
+        cJSON *tree = json_parse(json, strlen(json), "text", false);
+        ck_assert_msg(cJSON_IsString(tree), "byte %d: %s", byte, err_message());
+        ck_assert(byte == 0 || byte >= 0x80 ||
+                  strcmp(tree->valuestring, (char[]){(char)byte, 0}) == 0);
+        cJSON_Delete(tree);
+        free(json);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
@@ -64,6 +106,8 @@ int main(void)
     tcase_add_test(tcase, plain_words_stay_as_they_are);
     tcase_add_test(tcase, a_shell_reads_back_what_was_quoted);
     tcase_add_test(tcase, a_word_that_is_too_long_is_cut_with_its_quotes_closed);
+    tcase_add_loop_test(tcase, any_bytes_become_a_json_string, 0, (int)countof(cases));
+    tcase_add_test(tcase, every_byte_alone_is_valid_json);
     suite_add_tcase(suite, tcase);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
