@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* k3ring run: prompt ids in, greedy ids out. */
+/* k3ring run: a prompt in, what follows it out. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,23 +13,26 @@
 #include "core/base/memory.h"
 #include "core/cli/commands.h"
 #include "core/cli/engine_options.h"
+#include "core/cli/logprobs.h"
 #include "core/cli/output.h"
 #include "core/cli/progress.h"
 #include "core/cli/prompt.h"
 #include "core/cli/recorder.h"
 #include "core/cli/report.h"
 #include "core/cli/run_state.h"
+#include "core/cli/run_text.h"
+#include "core/cli/sample_options.h"
 #include "core/cli/signals.h"
 #include "core/exec/draft.h"
-
-#define TOKENIZER_BYTES (1 * MIB) /* its pattern and what regular expressions take */
 
 struct run_cli {
     struct engine_cli engine;
     struct prompt_cli prompt;
     struct run_state_cli state;
+    struct sample_cli sample;
+    struct option_list stop_text;
     const char *stop, *json, *dump_logits, *heat, *trace;
-    uint64_t gen, draft, draft_tokens;
+    uint64_t gen, draft, draft_tokens, logprobs;
     bool trace_scores;
 };
 
@@ -41,6 +44,11 @@ static const struct option_row rows[] = {
      "tokens to make; end ids are ignored unless --stop names them"},
     {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
      "ids that end the run once made"},
+    {"stop-text", OPTION_LIST, offsetof(struct run_cli, stop_text), NULL, 0, 0, NULL, "TEXT",
+     "text that ends the run and is not shown; may be given again"},
+    SAMPLE_OPTION_ROWS(struct run_cli, "0", "1"),
+    {"logprobs", OPTION_COUNT, offsetof(struct run_cli, logprobs), "none", 0, LOGPROB_TOP_MAX,
+     "none", "N|none", "with --json: log probabilities of each token and of the N likeliest"},
     {"draft", OPTION_CHOICE, offsetof(struct run_cli, draft), "none", 0, 0,
      "none|ngram|ngram-fixed", NULL, "try tokens that followed the same ones before: as many as "
      "pay, or --draft-tokens every time; never changes output"},
@@ -92,8 +100,9 @@ struct run {
     struct run_state state;
     uint64_t positions;   /* what they and the tokens to make come to */
     uint32_t *stop;
-    struct tokenizer_stream text; /* of a prompt of text */
-    struct byte_list shown;
+    struct run_text text;
+    struct sampling sampling;
+    struct logprobs logprobs;
     struct progress progress;
     struct tuning tuning;
     bool ids_on_stdout; /* or text, when the prompt was */
@@ -114,18 +123,15 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     progress_show(&run->progress, p->done_bytes, stopping ? 0 : p->planned_bytes, detail);
 }
 
-/* Prints what a token adds; NULL: what was held back for want of its other bytes. A token that the
- * model has and the tokenizer has not shows as nothing: --json has its id. */
-static void show_text(struct run *run, const uint32_t *id)
+/* Prints what a token adds; NULL: what was held back for want of its other bytes. --json has the
+ * ids of tokens that show as nothing. */
+static void take_text(struct run *run, const uint32_t *id)
 {
-    run->shown.count = 0;
-    int rc = id != NULL ? tokenizer_stream_push(&run->text, *id, &run->shown)
-                        : tokenizer_stream_end(&run->text, &run->shown);
-    if (rc < 0) {
-        err_clear();
+    run_text_take(&run->text, id);
+    if (run->ids_on_stdout && run->prompt.tokenizer != NULL && run->text.shown.count > 0) {
+        fwrite(run->text.shown.bytes, 1, run->text.shown.count, stdout);
+        fflush(stdout);
     }
-    fwrite(run->shown.bytes, 1, run->shown.count, stdout);
-    fflush(stdout);
 }
 
 static void on_token(void *ctx, uint32_t step, uint32_t id)
@@ -133,13 +139,27 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     struct run *run = ctx;
     getrusage(RUSAGE_SELF, step <= 1 ? &run->second : &run->last);
     progress_clear(&run->progress);
-    if (run->ids_on_stdout && run->prompt.tokenizer != NULL) {
-        show_text(run, &id);
-    } else if (run->ids_on_stdout) {
+    take_text(run, &id);
+    if (run->ids_on_stdout && run->prompt.tokenizer == NULL) {
         const char *format = run->ids_on_lines ? "%u\n" : step == 0 ? "%u" : " %u";
         printf(format, id);
         fflush(stdout);
     }
+}
+
+static bool stops(void *ctx, uint32_t step, uint32_t id)
+{
+    const struct run *run = ctx;
+    (void)step;
+    (void)id;
+    return run_text_over(&run->text);
+}
+
+static void on_choice(void *ctx, uint32_t step, const float *logits, uint32_t id)
+{
+    struct run *run = ctx;
+    (void)step;
+    logprobs_note(&run->logprobs, logits, id);
 }
 
 static void on_logits(void *ctx, uint32_t step, const float *logits)
@@ -163,9 +183,29 @@ static void on_positions(void *ctx, uint32_t count)
 static int write_json(struct run *run, const struct run_report *report)
 {
     cJSON *root = report_json(report);
-    run_state_json(&run->state, root);
+    if (root != NULL) {
+        run_state_json(&run->state, root);
+        sampling_json(&run->sampling, root);
+        run_text_json(&run->text, root);
+        if (run->request.on_choice != NULL) {
+            logprobs_json(&run->logprobs, run->result.ids, root);
+        }
+    }
     TRY(output_json(run->json.file, root));
     return output_commit(&run->json);
+}
+
+static void print_sampling(const struct run *run)
+{
+    char text[256];
+    if (run->request.sample != NULL) {
+        sampling_text(&run->sampling, text, sizeof text);
+        fprintf(stderr, "k3ring: sampling: %s\n", text);
+    }
+    if (sampling_idle(&run->sampling)) {
+        fputs("k3ring: --temperature is 0, so the likeliest token is taken: --top-p, --top-k, "
+              "--min-p and --seed have no effect\n", stderr);
+    }
 }
 
 /* The report is written also when the run failed. */
@@ -212,14 +252,12 @@ static int run_engine(struct run *run, struct engine *e)
     int rc = generate(e, &run->request, &run->result);
     progress_clear(&run->progress);
     bool text = run->prompt.tokenizer != NULL;
-    if (run->ids_on_stdout && text) {
-        show_text(run, NULL);
-    }
+    take_text(run, NULL);
     if (run->ids_on_stdout && (text || !run->ids_on_lines) && run->result.count > 0) {
         putchar('\n');
     }
     int out_rc = output_flush_stdout();
-    rc = run->dump_rc < 0 ? run->dump_rc : rc < 0 ? rc : out_rc;
+    rc = run->dump_rc < 0 ? run->dump_rc : rc < 0 ? rc : run->text.rc < 0 ? run->text.rc : out_rc;
     rc = save_heat(run, e, rc);
     rc = run_state_save(&run->state, e, &run->prompt, &run->result, rc);
     rc = recorder_end(&run->recorder, rc);
@@ -295,13 +333,27 @@ static int settle_positions(struct run *run, const struct run_cli *cli)
     return 0;
 }
 
+/* How tokens are chosen, and what is told of it. */
+static int prepare_choice(struct run *run, const struct run_cli *cli)
+{
+    TRY(sampling_open(&run->sampling, &cli->sample));
+    run->request.sample = sampling_wanted(&run->sampling);
+    if (cli->logprobs == OPTION_AUTO) {
+        return 0;
+    }
+    run->request.on_choice = on_choice;
+    return cli->json != NULL ? 0 : err_set(ERR_USAGE, "--logprobs: give --json FILE too, which "
+                                           "they are written to");
+}
+
 static int prepare(struct run *run, const struct run_cli *cli, const char *model)
 {
+    const char *tokenizer = cli->prompt.tokenizer != NULL ? cli->prompt.tokenizer : model;
+    TRY(prepare_choice(run, cli));
     TRY(prepare_state(run, cli, model));
     TRY(settle_positions(run, cli));
-    if (run->prompt.tokenizer != NULL) {
-        tokenizer_stream_start(&run->text, run->prompt.tokenizer, DETOKENIZE_SKIP_SPECIAL);
-    }
+    TRY(run_text_open(&run->text, run->prompt.tokenizer, tokenizer, &cli->stop_text,
+                      cli->json != NULL));
     if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
         return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
     }
@@ -317,6 +369,7 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
     run->request.drafts_fixed = cli->draft == DRAFT_NGRAM_FIXED;
     run->request.on_logits = on_logits;
     run->request.on_token = on_token;
+    run->request.stops = stops;
     run->request.ctx = run;
     run->result.ids = malloc((run->positions - run->prompt.count) * sizeof *run->result.ids);
     if (cli->json != NULL) {
@@ -335,6 +388,34 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
                                                  (unsigned long long)cli->gen);
 }
 
+/* What the choice of tokens keeps in memory. */
+static void count_memory(const struct run *run, struct engine_options *options)
+{
+    const struct run_cli *cli = run->cli;
+    options->caller_bytes += run_text_bytes(&run->text, cli->gen);
+    options->caller_bytes += run->sampling.options.bias_count * sizeof *run->sampling.biases;
+    if (run->request.sample != NULL) {
+        options->caller_token_bytes += SAMPLE_TOKEN_BYTES;
+    }
+    if (run->request.on_choice != NULL) {
+        options->caller_bytes += logprobs_bytes((uint32_t)cli->logprobs, cli->gen);
+        options->caller_token_bytes += LOGPROB_TOKEN_BYTES;
+    }
+}
+
+/* What can only be judged when the model is open. */
+static int check_request(struct run *run, const struct engine *e)
+{
+    const struct generate_request *r = &run->request;
+    TRY(engine_check_ids(e, "prompt", r->ids, r->id_count));
+    TRY(engine_check_ids(e, "--stop", r->stop, r->stop_count));
+    TRY(sample_check(&run->sampling.options, engine_model(e)->config.vocab));
+    if (r->on_choice != NULL) {
+        TRY(logprobs_open(&run->logprobs, e, (uint32_t)run->cli->logprobs, r->gen));
+    }
+    return run->cli->trace != NULL ? recorder_begin(&run->recorder, e) : 0;
+}
+
 static int open_and_run(struct run *run, const char *model)
 {
     const struct run_cli *cli = run->cli;
@@ -342,9 +423,7 @@ static int open_and_run(struct run *run, const char *model)
     TRY(engine_cli_options(&cli->engine, run->request.id_count, run->positions, &options));
     options.drafts = run->request.drafts;
     options.caller_bytes += saved_state_resident_bytes(&run->state.loaded);
-    if (run->prompt.tokenizer != NULL) {
-        options.caller_bytes += tokenizer_resident_bytes(run->prompt.tokenizer) + TOKENIZER_BYTES;
-    }
+    count_memory(run, &options);
     TRY(tuning_settle(&cli->engine, model, &options, &run->progress, &run->tuning));
     options.heat_path = cli->heat;
     options.routing = cli->trace == NULL   ? ROUTING_NONE
@@ -359,21 +438,14 @@ static int open_and_run(struct run *run, const char *model)
         return rc;
     }
     rc = run_state_load(&run->state, e);
-    if (rc == 0) {
-        rc = engine_check_ids(e, "prompt", run->request.ids, run->request.id_count);
-    }
-    if (rc == 0) {
-        rc = engine_check_ids(e, "--stop", run->request.stop, run->request.stop_count);
-    }
-    if (rc == 0 && cli->trace != NULL) {
-        rc = recorder_begin(&run->recorder, e);
-    }
+    rc = rc == 0 ? check_request(run, e) : rc;
     if (rc < 0) {
         engine_close(e);
         return rc;
     }
     if (!cli->engine.quiet) {
         report_settings(e);
+        print_sampling(run);
     }
     running = e;
     if (signals_caught() != 0) {
@@ -408,8 +480,10 @@ int cmd_run(int argc, char **argv)
     output_abandon(&run.heat);
     output_abandon(&run.recorder.out);
     run_state_close(&run.state);
+    run_text_fini(&run.text);
     prompt_fini(&run.prompt);
-    free(run.shown.bytes);
+    sampling_close(&run.sampling);
+    logprobs_close(&run.logprobs);
     free(run.stop);
     free(run.result.ids);
     return rc;

@@ -11,36 +11,36 @@
 #define READ_BYTES 65536U
 
 /* All of a stream, at most FILE_BYTES_MAX. */
-static int read_all(FILE *file, const char *name, struct byte_list *text)
+static int read_all(FILE *file, const char *called, const char *name, struct byte_list *text)
 {
     for (size_t got = 1; got > 0;) {
         if (text->capacity - text->count < READ_BYTES) {
             text->capacity = 2 * text->capacity + READ_BYTES;
             unsigned char *grown = realloc(text->bytes, text->capacity);
             if (grown == NULL) {
-                return err_set(ERR_MEMORY, "no memory for the prompt in %s", name);
+                return err_set(ERR_MEMORY, "no memory for the text in %s", name);
             }
             text->bytes = grown;
         }
         got = fread(text->bytes + text->count, 1, READ_BYTES, file);
         text->count += got;
         if (text->count > FILE_BYTES_MAX) {
-            return err_set(ERR_USAGE, "--prompt-file: %s is longer than 256 MiB, and no context is",
+            return err_set(ERR_USAGE, "%s: %s is longer than 256 MiB, and no context is", called,
                            name);
         }
     }
-    return ferror(file) ? err_set(ERR_IO, "--prompt-file: %s cannot be read: %s", name,
+    return ferror(file) ? err_set(ERR_IO, "%s: %s cannot be read: %s", called, name,
                                   strerror(errno)) : 0;
 }
 
-static int read_file(const char *path, struct byte_list *text)
+static int read_file(const char *path, const char *called, struct byte_list *text)
 {
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdin : fopen(path, "re");
     if (file == NULL) {
-        return err_set(ERR_IO, "--prompt-file: %s cannot be opened: %s", path, strerror(errno));
+        return err_set(ERR_IO, "%s: %s cannot be opened: %s", called, path, strerror(errno));
     }
-    int rc = read_all(file, standard ? "standard input" : path, text);
+    int rc = read_all(file, called, standard ? "standard input" : path, text);
     if (!standard) {
         fclose(file);
     }
@@ -52,7 +52,7 @@ static int encode(struct prompt *prompt, const char *tokenizer, const void *text
 {
     struct token_list list = {0};
     if (size_bytes == 0) {
-        return err_set(ERR_USAGE, "the prompt is empty; a model needs one token at least");
+        return err_set(ERR_USAGE, "the text is empty; a model needs one token at least");
     }
     TRY(tokenizer_open(tokenizer, &prompt->tokenizer));
     int rc = tokenizer_encode(prompt->tokenizer, text, size_bytes, 0, &list);
@@ -88,7 +88,8 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
                            : err_set(ERR_USAGE, "a prompt is required: --ids, like --ids "
                                      "3,141,59, --prompt or --prompt-file");
     }
-    int rc = read_file(cli->file, &text);
+    const char *called = cli->file_called != NULL ? cli->file_called : "--prompt-file";
+    int rc = read_file(cli->file, called, &text);
     rc = rc < 0 ? rc : encode(prompt, tokenizer, text.bytes, text.count);
     free(text.bytes);
     return rc;

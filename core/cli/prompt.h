@@ -11,6 +11,7 @@
 
 struct prompt_cli {
     const char *ids, *text, *file, *tokenizer;
+    const char *file_called; /* by messages; NULL: --prompt-file */
 };
 
 /* type: the command's struct, with a member `prompt` of struct prompt_cli. */

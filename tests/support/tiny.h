@@ -11,6 +11,10 @@
 #include "core/exec/generate.h"
 #include "tests/support/golden.h"
 
+/* What follows golden_prompt at temperature 3, top-p 0.98, seed 5. For good: a change here is a
+ * change of what users get for their seeds. */
+#define TINY_SAMPLED "212,19,195,79,87,56,209,228,15,83"
+
 #define TINY_SHARDS 3
 #define TINY_PATH_BYTES 512
 

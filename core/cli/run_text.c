@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cli/run_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/cli/text.h"
+
+#define OWN_BYTES (1 * MIB)  /* a tokenizer's pattern and what regular expressions take */
+#define KEPT_TOKEN_BYTES 24U /* of text kept, and as JSON; most tokens are shorter */
+
+int run_text_open(struct run_text *t, const struct tokenizer *given, const char *path,
+                  const struct option_list *stops, bool keeps)
+{
+    *t = (struct run_text){.tokenizer = given, .keeps = keeps};
+    TRY(stop_text_check("stop-text", stops));
+    if (given == NULL && stops->count > 0) {
+        TRY(tokenizer_open(path, &t->own));
+        t->tokenizer = t->own;
+    }
+    if (t->tokenizer != NULL) {
+        tokenizer_stream_start(&t->stream, t->tokenizer, DETOKENIZE_SKIP_SPECIAL);
+    }
+    stop_text_start(&t->stop, stops);
+    return 0;
+}
+
+void run_text_fini(struct run_text *t)
+{
+    stop_text_fini(&t->stop);
+    free(t->piece.bytes);
+    free(t->shown.bytes);
+    free(t->kept.bytes);
+    tokenizer_close(t->own);
+    *t = (struct run_text){.rc = 0};
+}
+
+uint64_t run_text_bytes(const struct run_text *t, uint64_t gen)
+{
+    if (t->tokenizer == NULL) {
+        return 0;
+    }
+    return tokenizer_resident_bytes(t->tokenizer) + OWN_BYTES +
+           (t->keeps ? KEPT_TOKEN_BYTES * gen : 0);
+}
+
+static int keep(struct byte_list *list, const struct byte_list *more)
+{
+    if (more->count == 0) {
+        return 0;
+    }
+    if (list->capacity - list->count < more->count) {
+        size_t capacity = list->count + list->count / 2 + more->count + 256;
+        unsigned char *grown = realloc(list->bytes, capacity);
+        if (grown == NULL) {
+            return err_set(ERR_MEMORY, "no memory for %zu bytes of text", capacity);
+        }
+        list->bytes = grown;
+        list->capacity = capacity;
+    }
+    memcpy(list->bytes + list->count, more->bytes, more->count);
+    list->count += more->count;
+    return 0;
+}
+
+static int take(struct run_text *t, const uint32_t *id)
+{
+    int rc = id != NULL ? tokenizer_stream_push(&t->stream, *id, &t->piece)
+                        : tokenizer_stream_end(&t->stream, &t->piece);
+    if (rc == ERR_USAGE) {
+        err_clear(); /* an id of the model alone */
+        rc = 0;
+    }
+    TRY(rc);
+    TRY(stop_text_push(&t->stop, t->piece.bytes, t->piece.count, &t->shown));
+    if (id == NULL && t->stop.found == NULL) {
+        TRY(stop_text_end(&t->stop, &t->shown));
+    }
+    return t->keeps ? keep(&t->kept, &t->shown) : 0;
+}
+
+void run_text_take(struct run_text *t, const uint32_t *id)
+{
+    t->piece.count = 0;
+    t->shown.count = 0;
+    if (t->tokenizer != NULL && !run_text_over(t)) {
+        t->rc = take(t, id);
+    }
+}
+
+bool run_text_over(const struct run_text *t)
+{
+    return t->stop.found != NULL || t->rc < 0;
+}
+
+static void add_text(cJSON *parent, const char *name, const void *bytes, size_t count)
+{
+    char *text = text_json(bytes, count);
+    if (text != NULL) {
+        cJSON_AddRawToObject(parent, name, text);
+    }
+    free(text);
+}
+
+void run_text_json(const struct run_text *t, cJSON *parent)
+{
+    if (t->tokenizer != NULL && t->keeps) {
+        add_text(parent, "text", t->kept.bytes, t->kept.count);
+    }
+    if (t->stop.found != NULL) {
+        add_text(parent, "stop_text", t->stop.found, strlen(t->stop.found));
+    }
+}
