@@ -95,6 +95,21 @@ START_TEST(results_come_in_the_order_of_the_input)
 }
 END_TEST
 
+/* As `k3ring run` with these options. */
+START_TEST(a_line_says_how_its_tokens_are_chosen)
+{
+    write_input("{\"ids\": [3,141,59,26,53,58,97,93]}\n"
+                "{\"ids\": [3,141,59,26,53,58,97,93], \"temperature\": 3, \"top_p\": 0.98, "
+                "\"seed\": 5}");
+    batch("--gen 10");
+    ck_assert_msg(process.status == 0, "%s", process.err);
+    char *text = read_output();
+    ck_assert_ptr_nonnull(strstr(text, "\"generated_ids\":[170,126,66,6,"));
+    ck_assert_msg(strstr(text, "\"generated_ids\":[" TINY_SAMPLED "]") != NULL, "%s", text);
+    free(text);
+}
+END_TEST
+
 struct refusal {
     const char *input, *part;
 };
@@ -112,7 +127,17 @@ static const struct refusal refusals[] = {
     {"{\"ids\": [4294967296]}", "no token id"},
     {"{\"ids\": [256]}", "line 1, ids: id 256"},
     {"{\"ids\": [1], \"stop\": [900]}", "line 1, stop: id 900"},
-    {"{\"ids\": [1], \"temperature\": 1}", "none of"},
+    {"{\"ids\": [1], \"warmth\": 1}", "none of"},
+    {"{\"ids\": [1], \"temperature\": \"1\"}", "its value is no number"},
+    {"{\"ids\": [1]}\n{\"ids\": [1], \"temperature\": -1}", "line 2: as --temperature: -1"},
+    {"{\"ids\": [1], \"temperature\": 1e400}", "line 1: as --temperature: inf"},
+    {"{\"ids\": [1], \"top_p\": 0}", "line 1: as --top-p: 0 is not above 0"},
+    {"{\"ids\": [1], \"min_p\": 1.5}", "line 1: as --min-p"},
+    {"{\"ids\": [1], \"repetition_penalty\": 0}", "line 1: as --repetition-penalty"},
+    {"{\"ids\": [1], \"top_k\": 4294967296}", "\"top_k\" must be"},
+    {"{\"ids\": [1], \"top_k\": 1.5}", "line 1"},
+    {"{\"ids\": [1], \"seed\": 9007199254740992}", "\"seed\" must be"},
+    {"{\"ids\": [1], \"seed\": 1, \"seed\": 1}", "a key occurs twice"},
     {"{\"prompt\": \"hello\"}", "is text"},
     {"{\"ids\": [1]} x", "line 1"},
     {"[1]", "line 1"},
@@ -317,6 +342,7 @@ int main(void)
     }
     tcase_set_timeout(tests, 300);
     tcase_add_test(tests, results_come_in_the_order_of_the_input);
+    tcase_add_test(tests, a_line_says_how_its_tokens_are_chosen);
     tcase_add_loop_test(tests, a_line_that_cannot_be_run_is_told_before_anything_is, 0,
                         countof(refusals));
     tcase_add_test(tests, an_ended_batch_goes_on_where_it_was);

@@ -28,7 +28,8 @@ static struct tiny tiny;
 struct line {
     uint32_t ids[PROMPT_MAX], stop;
     uint32_t id_count, gen;
-    bool stops;
+    bool stops, samples;
+    struct sample_options sample;
 };
 
 struct made {
@@ -51,6 +52,12 @@ static void draw_lines(struct rng *rng)
         for (uint32_t t = 0; t < line->id_count; t++) {
             line->ids[t] = (uint32_t)rng_below(rng, REF_VOCAB);
         }
+        line->samples = i % 2 == 1; /* each by options and a seed of its own */
+        line->sample = sample_greedy();
+        line->sample.temperature = (float)(1 + i);
+        line->sample.top_k = i % 4 == 1 ? 20 + i : 0;
+        line->sample.repetition_penalty = i % 4 == 3 ? 1.2f : 1;
+        line->sample.seed = i;
     }
 }
 
@@ -58,7 +65,8 @@ static void run_alone(struct engine *e, const struct line *line, struct made *ou
 {
     struct generate_request request = {.ids = line->ids, .id_count = line->id_count,
                                        .gen = line->gen, .stop = &line->stop,
-                                       .stop_count = line->stops};
+                                       .stop_count = line->stops,
+                                       .sample = line->samples ? &line->sample : NULL};
     struct generate_result result = {.ids = out->ids};
     ck_assert_msg(generate(e, &request, &result) == 0, "%s", err_message());
     out->count = result.count;
@@ -109,6 +117,7 @@ static bool next_line(void *ctx, struct batch_request *out)
     const struct line *line = &lines[a->next];
     *out = (struct batch_request){.ids = line->ids, .id_count = line->id_count, .gen = line->gen,
                                   .stop = &line->stop, .stop_count = line->stops,
+                                  .sample = line->samples ? &line->sample : NULL,
                                   .tag = a->next++};
     return true;
 }

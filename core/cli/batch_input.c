@@ -2,6 +2,7 @@
 #include "core/cli/batch_input.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,9 +14,14 @@
 #define FILE_BYTES_MAX (4ULL * GIB)
 #define LINES_MAX (1U << 24)
 
-enum line_key { KEY_ID, KEY_IDS, KEY_GEN, KEY_STOP, KEY_COUNT };
+#define SEED_MAX (((uint64_t)1 << 53) - 1) /* as --seed */
 
-static const char *const key_names[KEY_COUNT] = {"id", "ids", "gen", "stop"};
+enum line_key { KEY_ID, KEY_IDS, KEY_GEN, KEY_STOP, KEY_TEMPERATURE, KEY_TOP_P, KEY_TOP_K,
+                KEY_MIN_P, KEY_PENALTY, KEY_SEED, KEY_COUNT };
+
+static const char *const key_names[KEY_COUNT] = {
+    "id", "ids", "gen", "stop", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
+    "seed"};
 
 /* An array of token ids. False with a fault in scan, or *why set. */
 static bool read_ids(struct scan *scan, uint32_t **ids, uint32_t *count, const char **why)
@@ -47,6 +53,61 @@ static bool read_ids(struct scan *scan, uint32_t **ids, uint32_t *count, const c
     return scan->fault == NULL;
 }
 
+static bool read_real(struct scan *scan, float *value, const char **why)
+{
+    char copy[64];
+    const char *at = scan->at;
+    if (!scan_skip(scan)) {
+        return false;
+    }
+    size_t size = (size_t)(scan->at - at);
+    if ((*at != '-' && (*at < '0' || *at > '9')) || size >= sizeof copy) {
+        *why = "its value is no number, like 0.95";
+        return false;
+    }
+    memcpy(copy, at, size);
+    copy[size] = '\0';
+    *value = (float)strtod(copy, NULL); /* the scanner has seen that it is one of JSON */
+    return true;
+}
+
+static bool read_whole(struct scan *scan, uint64_t least, uint64_t most, uint64_t *value,
+                       const char *range, const char **why)
+{
+    if (!scan_u64(scan, value)) {
+        return false;
+    }
+    *why = *value < least || *value > most ? range : NULL;
+    return *why == NULL;
+}
+
+/* How tokens are chosen; sample_check() judges what is read here. */
+static bool read_sample(struct scan *scan, enum line_key key, struct sample_options *sample,
+                        const char **why)
+{
+    uint64_t whole;
+    switch (key) {
+    case KEY_TEMPERATURE:
+        return read_real(scan, &sample->temperature, why);
+    case KEY_TOP_P:
+        return read_real(scan, &sample->top_p, why);
+    case KEY_MIN_P:
+        return read_real(scan, &sample->min_p, why);
+    case KEY_PENALTY:
+        return read_real(scan, &sample->repetition_penalty, why);
+    case KEY_TOP_K:
+        if (!read_whole(scan, 0, UINT32_MAX, &whole, "\"top_k\" must be a whole number from 0 to "
+                        "4294967295", why)) {
+            return false;
+        }
+        sample->top_k = (uint32_t)whole;
+        return true;
+    default:
+        return read_whole(scan, 0, SEED_MAX, &sample->seed, "\"seed\" must be a whole number from "
+                          "0 to 9007199254740991", why);
+    }
+}
+
 static bool read_value(struct scan *scan, enum line_key key, struct batch_line *line,
                        const char **why)
 {
@@ -64,16 +125,15 @@ static bool read_value(struct scan *scan, enum line_key key, struct batch_line *
         return read_ids(scan, &line->ids, &line->id_count, why);
     case KEY_STOP:
         return read_ids(scan, &line->stop, &line->stop_count, why);
-    default:
-        if (!scan_u64(scan, &gen)) {
-            return false;
-        }
-        if (gen < 1 || gen > GEN_MAX) {
-            *why = "\"gen\" must be a whole number from 1 to 1073741824";
+    case KEY_GEN:
+        if (!read_whole(scan, 1, GEN_MAX, &gen, "\"gen\" must be a whole number from 1 to "
+                        "1073741824", why)) {
             return false;
         }
         line->gen = (uint32_t)gen;
         return true;
+    default:
+        return read_sample(scan, key, &line->sample, why);
     }
 }
 
@@ -88,7 +148,8 @@ static enum line_key find_key(const char *name, bool seen[KEY_COUNT], const char
     }
     *why = strcmp(name, "prompt") == 0
                ? "\"prompt\" is text; give the prompt as token ids in \"ids\""
-               : "a key is none of \"id\", \"ids\", \"gen\", \"stop\"";
+               : "a key is none of \"id\", \"ids\", \"gen\", \"stop\", \"temperature\", "
+                 "\"top_p\", \"top_k\", \"min_p\", \"repetition_penalty\", \"seed\"";
     return KEY_COUNT;
 }
 
@@ -117,19 +178,31 @@ static bool read_object(struct scan *scan, struct batch_line *line, const char *
     return scan->fault == NULL;
 }
 
+static int check_sample(const struct batch_line *line, const char *path)
+{
+    char why[ERR_MESSAGE_BYTES];
+    int rc = sample_check(&line->sample, UINT32_MAX);
+    if (rc == 0) {
+        return 0;
+    }
+    snprintf(why, sizeof why, "%.200s", err_message());
+    err_clear();
+    return err_set(rc, "%s: line %u: as %s", path, line->number, why);
+}
+
 static int add_line(struct batch_input *in, const char *path, const char *text, size_t size_bytes,
                     uint32_t number, uint32_t gen_default)
 {
     struct scan scan = scan_start(text, size_bytes);
     struct batch_line *line = &in->line[in->count++];
     const char *why = NULL;
-    *line = (struct batch_line){.number = number, .gen = gen_default};
+    *line = (struct batch_line){.number = number, .gen = gen_default, .sample = sample_greedy()};
     if (!read_object(&scan, line, &why)) {
         return err_set(ERR_USAGE, "%s: line %u, byte %zu: %s; a line looks like {\"id\": 1, "
                        "\"ids\": [3, 141], \"gen\": 16}", path, number, scan_offset(&scan) + 1,
                        why != NULL ? why : scan.fault);
     }
-    return 0;
+    return check_sample(line, path);
 }
 
 static bool is_blank(const char *text, size_t size_bytes)
@@ -183,6 +256,21 @@ void batch_input_free(struct batch_input *input)
     free(input->line);
     file_text_free(&input->file);
     *input = (struct batch_input){0};
+}
+
+bool batch_line_samples(const struct batch_line *line)
+{
+    return line->sample.temperature > 0 || line->sample.repetition_penalty != 1.0f;
+}
+
+bool batch_input_samples(const struct batch_input *input)
+{
+    for (uint32_t i = 0; i < input->count; i++) {
+        if (batch_line_samples(&input->line[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* An id of a result takes up to ten digits and a comma; the rest of its line some 200 bytes. */

@@ -45,7 +45,8 @@ static const struct option_row rows[] = {
 
 static const struct command command = {
     "batch", "MODEL IN.jsonl --out OUT.jsonl [options]",
-    "Runs every line {\"id\": any, \"ids\": [..], \"gen\": N, \"stop\": [..]} of IN.jsonl.\n"
+    "Runs every line {\"id\": any, \"ids\": [..], \"gen\": N, \"stop\": [..]} of IN.jsonl. A line\n"
+    "may have \"temperature\", \"top_p\", \"top_k\", \"min_p\", \"repetition_penalty\", \"seed\".\n"
     "An interrupted batch goes on when the same command is given again.",
     rows, countof(rows), 2, 2};
 
@@ -85,6 +86,7 @@ static bool next_request(void *ctx, struct batch_request *out)
     const struct batch_line *line = &job->input.line[job->next];
     *out = (struct batch_request){.ids = line->ids, .id_count = line->id_count, .gen = line->gen,
                                   .stop = line->stop, .stop_count = line->stop_count,
+                                  .sample = batch_line_samples(line) ? &line->sample : NULL,
                                   .tag = job->next++};
     return true;
 }
@@ -307,7 +309,9 @@ static int open_and_run(struct batch_job *job, const char *model, const char *in
                            &options));
     options.sequences = lanes;
     options.sequences_most = cli->sequences == OPTION_AUTO;
-    options.caller_bytes = batch_input_bytes(&job->input);
+    options.caller_bytes = batch_input_bytes(&job->input) +
+                           lanes * batch_input_positions_max(&job->input) * sizeof(uint32_t);
+    options.caller_token_bytes = batch_input_samples(&job->input) ? SAMPLE_TOKEN_BYTES : 0;
     options.prompt_tokens = (uint32_t)min_u64((uint64_t)prompt * lanes, UINT32_MAX);
     TRY(tuning_settle(&cli->engine, model, &options, &job->progress, &job->tuning));
     progress_begin(&job->progress, "opening", cli->engine.quiet);

@@ -4,6 +4,7 @@
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
@@ -13,7 +14,8 @@
 struct lane {
     struct batch_request request;
     struct sha256_ctx hash;
-    uint32_t *ids;           /* [gen] */
+    uint32_t *history;       /* prompt, then room for what is made */
+    uint32_t *ids;           /* [gen] in history */
     uint32_t made, fed;      /* tokens made; prompt tokens consumed */
     uint32_t first, count;   /* its tokens in this pass */
     bool busy, wants_logits; /* in this pass */
@@ -25,6 +27,7 @@ struct rounds {
     struct batch_totals *totals;
     struct lane *lane;
     uint32_t lanes, chunk, vocab;
+    struct sampler sampler;     /* of the lane in turn; open from the first that wants one on */
     struct batch_request ahead; /* the next request, when there is one */
     bool more;
     struct engine_token *token; /* of the pass being put together */
@@ -53,7 +56,7 @@ static int check_request(const struct rounds *b, const struct batch_request *r)
         return err_set(ERR_FIT, "request %u: %u prompt tokens and %u to make exceed --context %u",
                        r->tag, r->id_count, r->gen, context);
     }
-    return 0;
+    return r->sample != NULL ? sample_check(r->sample, b->vocab) : 0;
 }
 
 static int join(struct rounds *b, uint32_t index)
@@ -61,9 +64,15 @@ static int join(struct rounds *b, uint32_t index)
     struct lane *lane = &b->lane[index];
     TRY(check_request(b, &b->ahead));
     *lane = (struct lane){.request = b->ahead, .busy = true};
-    lane->ids = malloc(lane->request.gen * sizeof *lane->ids);
-    if (lane->ids == NULL) {
-        return err_set(ERR_MEMORY, "no memory for %u ids", lane->request.gen);
+    const struct batch_request *r = &lane->request;
+    lane->history = malloc(((size_t)r->id_count + r->gen) * sizeof *lane->history);
+    if (lane->history == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u ids", r->gen);
+    }
+    memcpy(lane->history, r->ids, r->id_count * sizeof *lane->history);
+    lane->ids = lane->history + r->id_count;
+    if (r->sample != NULL && b->sampler.vocab == 0) {
+        TRY(sampler_open(&b->sampler, r->sample, engine_kernels(b->e), b->vocab));
     }
     sha256_init(&lane->hash);
     engine_clear(b->e, index);
@@ -80,7 +89,7 @@ static int leave(struct rounds *b, struct lane *lane, enum finish_reason finish,
     sha256_digest(&lane->hash, sizeof result.hash, result.hash);
     b->totals->failed += finish == FINISH_FAILED;
     int rc = b->source->done(b->source->ctx, &result);
-    free(lane->ids);
+    free(lane->history);
     *lane = (struct lane){0};
     return rc;
 }
@@ -180,6 +189,19 @@ static bool lane_fault(const struct rounds *b, const struct lane *lane, char *te
     return false;
 }
 
+/* By the chance of its position, as generate() chooses. */
+static int choose(struct rounds *b, const struct lane *lane, const float *logits, uint32_t *id)
+{
+    const struct batch_request *r = &lane->request;
+    uint32_t position = r->id_count + lane->made;
+    if (r->sample == NULL) {
+        *id = argmax(logits, b->vocab);
+        return 0;
+    }
+    b->sampler.options = *r->sample;
+    return sampler_choose(&b->sampler, logits, lane->history, position, position, id);
+}
+
 /* Logits -> hash -> token, for one lane. */
 static int take_row(struct rounds *b, struct lane *lane, const float *logits)
 {
@@ -188,7 +210,8 @@ static int take_row(struct rounds *b, struct lane *lane, const float *logits)
         return leave(b, lane, FINISH_FAILED, text);
     }
     sha256_update(&lane->hash, b->vocab * sizeof *logits, (const uint8_t *)logits);
-    uint32_t id = argmax(logits, b->vocab);
+    uint32_t id;
+    TRY(choose(b, lane, logits, &id));
     lane->ids[lane->made++] = id;
     b->totals->made_tokens++;
     if (generate_stops(lane->request.stop, lane->request.stop_count, id)) {
@@ -253,12 +276,13 @@ static int open_batch(struct rounds *b)
 static void close_batch(struct rounds *b)
 {
     for (uint32_t i = 0; b->lane != NULL && i < b->lanes; i++) {
-        free(b->lane[i].ids);
+        free(b->lane[i].history);
     }
     free(b->lane);
     free(b->token);
     free(b->logits_of);
     free(b->row_lane);
+    sampler_close(&b->sampler);
 }
 
 int batch_run(struct engine *e, const struct batch_source *source,

@@ -15,6 +15,7 @@ struct batch_request {
     uint32_t gen;         /* tokens to make, >= 1 */
     const uint32_t *stop; /* ids that end it after they are made */
     uint32_t stop_count;
+    const struct sample_options *sample; /* as generate_request has it; valid as ids are */
     uint32_t tag;         /* the caller's */
 };
 
