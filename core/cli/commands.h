@@ -7,6 +7,7 @@
 
 int cmd_run(int argc, char **argv);
 int cmd_batch(int argc, char **argv);
+int cmd_score(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

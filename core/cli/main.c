@@ -22,6 +22,7 @@ struct subcommand {
 static const struct subcommand subcommands[] = {
     {"run", cmd_run, "run a model: text in, text out, or token ids"},
     {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
+    {"score", cmd_score, "how likely a model finds a text: perplexity and log probabilities"},
     {"bench", cmd_bench, "benchmark a drive with real inference: reads gate kernels"},
     {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
     {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
