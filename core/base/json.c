@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/base/scan.h"
+#include "core/base/utf8.h"
 
 /* A tree keeps numbers as doubles and forgets how they were written. This bit of an item's type,
  * above those cJSON uses, keeps what json_u64() needs: digits only and at most 2^53. */
@@ -48,8 +49,9 @@ static bool seek_number(struct scan *scan)
     return scan->at < scan->end;
 }
 
-/* Marks the numbers written as whole ones. The text and its tree hold them in one order. */
-static void mark_whole(cJSON *tree, const char *text, size_t size_bytes)
+/* Marks the numbers written as whole ones, and with spelling gives each its text. The text and its
+ * tree hold them in one order. False: no memory. */
+static bool mark_numbers(cJSON *tree, const char *text, size_t size_bytes, bool spelling)
 {
     struct scan scan = scan_start(text, size_bytes);
     struct walk walk = {.depth = 0};
@@ -58,15 +60,25 @@ static void mark_whole(cJSON *tree, const char *text, size_t size_bytes)
             continue;
         }
         struct scan number = scan;
+        cJSON *marked = (cJSON *)(uintptr_t)item;
         uint64_t value;
         if (scan_u64(&number, &value) && value <= WHOLE_MAX) {
-            ((cJSON *)(uintptr_t)item)->type |= JSON_WHOLE;
+            marked->type |= JSON_WHOLE;
         }
+        const char *begin = scan.at;
         scan_skip(&scan);
+        if (spelling) {
+            marked->valuestring = strndup(begin, (size_t)(scan.at - begin));
+            if (marked->valuestring == NULL) {
+                return false;
+            }
+        }
     }
+    return true;
 }
 
-cJSON *json_parse(const char *text, size_t size_bytes, const char *name, bool integers_only)
+static cJSON *parse(const char *text, size_t size_bytes, const char *name, bool integers_only,
+                    bool spelling)
 {
     struct scan scan = scan_start(text, size_bytes);
     scan.integers_only = integers_only;
@@ -83,10 +95,46 @@ cJSON *json_parse(const char *text, size_t size_bytes, const char *name, bool in
         err_set(ERR_MODEL, "%s: key '%.100s' occurs twice in one object", name, key);
         cJSON_Delete(tree);
         tree = NULL;
-    } else {
-        mark_whole(tree, text, size_bytes);
+    } else if (!mark_numbers(tree, text, size_bytes, spelling)) {
+        err_set(ERR_MEMORY, "%s: no memory for its numbers", name);
+        cJSON_Delete(tree);
+        tree = NULL;
     }
     return tree;
+}
+
+cJSON *json_parse(const char *text, size_t size_bytes, const char *name, bool integers_only)
+{
+    return parse(text, size_bytes, name, integers_only, false);
+}
+
+/* What a tree of C strings cannot hold, and what is no text. NULL, or what it is at *at. */
+static const char *unspeakable(const char *text, size_t size_bytes, size_t *at)
+{
+    for (*at = 0; *at < size_bytes;) {
+        uint32_t code;
+        size_t step = utf8_read((const unsigned char *)text + *at, size_bytes - *at, &code);
+        if (step == 0) {
+            return "not UTF-8";
+        }
+        if (code == '\\' && size_bytes - *at >= 6 && memcmp(text + *at, "\\u0000", 6) == 0) {
+            return "\\u0000, which no text here can hold";
+        }
+        bool escape = code == '\\' && *at + 1 < size_bytes && (unsigned char)text[*at + 1] < 0x80;
+        *at += escape ? 2 : step;
+    }
+    return NULL;
+}
+
+cJSON *json_parse_exact(const char *text, size_t size_bytes, const char *name)
+{
+    size_t at;
+    const char *fault = unspeakable(text, size_bytes, &at);
+    if (fault != NULL) {
+        err_set(ERR_MODEL, "%s: not usable JSON at byte %zu: %s", name, at, fault);
+        return NULL;
+    }
+    return parse(text, size_bytes, name, false, true);
 }
 
 static int compare_keys(const void *a, const void *b)
