@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/cli/output.h"
+#include "core/cli/xdg.h"
 
 #define FORMAT "k3ring_tuning"
 #define FORMAT_VERSION 1
@@ -30,16 +31,7 @@ static const struct {
 
 char *tuning_file_path(void)
 {
-    char *path = NULL;
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    int length = -1;
-    if (cache != NULL && cache[0] == '/') {
-        length = asprintf(&path, "%s/k3ring/tuning.json", cache);
-    } else if (home != NULL && home[0] == '/') {
-        length = asprintf(&path, "%s/.cache/k3ring/tuning.json", home);
-    }
-    return length < 0 ? NULL : path;
+    return xdg_path(XDG_CACHE, "tuning.json");
 }
 
 static void tell(void (*note)(const char *line), const char *path, const char *what,
@@ -173,19 +165,6 @@ static char *document(struct tuning_entry *entries, int count)
     return text;
 }
 
-/* Makes the folders above path, for this user alone; what fails is told by who writes there. */
-static void make_folders(const char *path)
-{
-    char *folder = strdup(path);
-    for (char *slash = folder != NULL ? strchr(folder + 1, '/') : NULL; slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(folder, 0700);
-        *slash = '/';
-    }
-    free(folder);
-}
-
 void tuning_file_store(const char *path, const struct tuning_entry *entry,
                        void (*note)(const char *line))
 {
@@ -203,7 +182,7 @@ void tuning_file_store(const char *path, const struct tuning_entry *entry,
     entries[count++] = *entry;
     int surplus = count > TUNING_ENTRIES_MAX ? count - TUNING_ENTRIES_MAX : 0;
     char *text = document(entries + surplus, count - surplus);
-    make_folders(path);
+    xdg_make_folders(path);
     if (text == NULL || output_text(path, text) < 0) {
         tell(note, path, text == NULL ? "no memory" : err_message(),
              "the drive will be measured again next time");
