@@ -92,6 +92,30 @@ START_TEST(a_drawn_seed_is_told_and_repeats_the_run)
 }
 END_TEST
 
+START_TEST(a_run_gone_on_with_from_its_state_draws_what_one_go_does)
+{
+    static const char chosen[] = "--temperature 3 --seed 11 --repetition-penalty 1.3";
+    uint32_t all[GEN], rest[GEN];
+    char state[TINY_PATH_BYTES];
+    tiny_path(&folder, "state", state);
+    made(chosen, all);
+    k3ring("run %s --ids 3,141,59,26,53,58,97,93 --gen 13 --save-state %s %s", model.dir, state,
+           chosen);
+    expect(0, NULL);
+    k3ring("run %s --load-state %s --gen %d --json %s %s", model.dir, state, GEN - 13,
+           report_path, chosen);
+    expect(0, NULL);
+    cJSON *root = report();
+    const cJSON *list = at_path(root, NULL, "generated_ids");
+    ck_assert_int_eq(cJSON_GetArraySize(list), GEN - 13);
+    for (int i = 0; i < GEN - 13; i++) {
+        rest[i] = (uint32_t)cJSON_GetNumberValue(cJSON_GetArrayItem(list, i));
+    }
+    cJSON_Delete(root);
+    ck_assert_mem_eq(rest, all + 13, (GEN - 13) * sizeof *all);
+}
+END_TEST
+
 START_TEST(biases_and_penalties_change_what_is_made)
 {
     uint32_t greedy[GEN], other[GEN];
@@ -314,6 +338,7 @@ int main(void)
     tcase_set_timeout(tcase, 300);
     tcase_add_test(tcase, a_seed_makes_the_same_tokens_on_any_machine);
     tcase_add_test(tcase, a_drawn_seed_is_told_and_repeats_the_run);
+    tcase_add_test(tcase, a_run_gone_on_with_from_its_state_draws_what_one_go_does);
     tcase_add_test(tcase, biases_and_penalties_change_what_is_made);
     tcase_add_test(tcase, what_has_no_effect_is_said);
     tcase_add_loop_test(tcase, log_probabilities_stand_beside_every_token, 0, 2);

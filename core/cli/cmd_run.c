@@ -392,13 +392,14 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
 static void count_memory(const struct run *run, struct engine_options *options)
 {
     const struct run_cli *cli = run->cli;
-    options->caller_bytes += run_text_bytes(&run->text, cli->gen);
+    uint64_t most = run->positions - run->prompt.count;
+    options->caller_bytes += run_text_bytes(&run->text, most);
     options->caller_bytes += run->sampling.options.bias_count * sizeof *run->sampling.biases;
     if (run->request.sample != NULL) {
         options->caller_token_bytes += SAMPLE_TOKEN_BYTES;
     }
     if (run->request.on_choice != NULL) {
-        options->caller_bytes += logprobs_bytes((uint32_t)cli->logprobs, cli->gen);
+        options->caller_bytes += logprobs_bytes((uint32_t)cli->logprobs, most);
         options->caller_token_bytes += LOGPROB_TOKEN_BYTES;
     }
 }
@@ -411,7 +412,8 @@ static int check_request(struct run *run, const struct engine *e)
     TRY(engine_check_ids(e, "--stop", r->stop, r->stop_count));
     TRY(sample_check(&run->sampling.options, engine_model(e)->config.vocab));
     if (r->on_choice != NULL) {
-        TRY(logprobs_open(&run->logprobs, e, (uint32_t)run->cli->logprobs, r->gen));
+        uint64_t most = run->positions - run->prompt.count;
+        TRY(logprobs_open(&run->logprobs, e, (uint32_t)run->cli->logprobs, (uint32_t)most));
     }
     return run->cli->trace != NULL ? recorder_begin(&run->recorder, e) : 0;
 }

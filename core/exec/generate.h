@@ -22,10 +22,10 @@ struct generate_request {
     bool resume;                /* behind what the engine holds: engine_resume, not engine_begin */
     const uint32_t *past;       /* with resume: ids it holds, for drafts and penalties; or NULL */
     uint32_t past_count;
-    /* NULL: the largest logit. Else a token is chosen, those before it (past, ids, what was made)
-     * being known, with the chance of its position: of those the engine holds and the prompt's,
-     * the next for the first one. So a sequence that was left and gone on with, or drafted, is the
-     * one made in one go. */
+    /* NULL: the largest logit. Else a token is chosen, penalties counting past, ids and what was
+     * made, with the chance of its position: for the first one that is the next behind those the
+     * engine holds and the prompt's. So a sequence that was left and gone on with, or drafted, is
+     * the one made in one go. */
     const struct sample_options *sample;
     const uint32_t *stop;       /* ids that end the run after they are made */
     uint32_t stop_count;
