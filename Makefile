@@ -1,5 +1,5 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
-#   make test | test-oracle | asan | tsan | fuzz | bench | tidy | install DESTDIR= PREFIX= | clean
+#   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | install DESTDIR= PREFIX= | clean
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -111,6 +111,9 @@ fuzz: $(BUILD)/k3ring
 	    SANITIZE=fuzzer-no-link,address,undefined OPTIMIZE="-O1 -g"
 	$(Q)FUZZ_SECONDS=$(FUZZ_SECONDS) BUILD=$(BUILD) sh tests/fuzz/run.sh
 
+soak: $(BUILD)/tests/soak
+	$(Q)$< $(SOAK_TOKENS)
+
 tidy: $(BUILD)/tests/unit/tidy_test
 	$(Q)$<
 
@@ -129,5 +132,5 @@ clean:
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-.PHONY: all tests fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall clean
+.PHONY: all tests soak fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall clean
 .SECONDARY:
