@@ -15,7 +15,7 @@
 #define SEQUENCE_MOST 256U
 #define PROMPT_MOST 48U
 #define ENGINES 200U
-#define SETTLE 10U            /* looks before which memory may still grow: buffers reach their size */
+#define SETTLE 10U            /* looks before which memory may grow: buffers reach their size */
 #define LOOKS 100U
 #define GROWTH_MOST (2 * MIB) /* of resident memory after that: an allocator's noise */
 
