@@ -7,10 +7,13 @@
 #include "core/base/nondet.h"
 
 #define INTERVAL_NS 200000000ULL
+#define SLOW_AFTER_SECONDS 10.0 /* before, the rate says little */
+#define SLOW_PASS_SECONDS 120.0
 
 void progress_begin(struct progress *p, const char *what, bool quiet)
 {
-    *p = (struct progress){.what = what, .terminal = !quiet && isatty(STDERR_FILENO) == 1};
+    *p = (struct progress){.what = what, .quiet = quiet,
+                           .terminal = !quiet && isatty(STDERR_FILENO) == 1};
     p->begun_ns = nondet_now_ns();
 }
 
@@ -44,4 +47,22 @@ void progress_clear(struct progress *p)
         fflush(stderr);
         p->shown = false;
     }
+}
+
+void progress_slow(struct progress *p, uint64_t done_bytes, uint64_t total_bytes, uint32_t passes)
+{
+    double seconds = (double)(nondet_now_ns() - p->begun_ns) / 1e9;
+    if (p->quiet || p->told_slow || seconds < SLOW_AFTER_SECONDS || done_bytes == 0 ||
+        passes == 0) {
+        return;
+    }
+    double rate = (double)done_bytes / seconds;
+    double pass = (double)total_bytes / passes / rate;
+    if (pass < SLOW_PASS_SECONDS) {
+        return;
+    }
+    p->told_slow = true;
+    progress_clear(p);
+    fprintf(stderr, "k3ring: at %.3f GB/s a pass takes %.0f s; `k3ring doctor MODEL` tells what "
+            "the drive gives and what would help\n", rate / 1e9, pass);
 }

@@ -98,6 +98,31 @@ static void clear_only(void)
     progress_clear(&p);
 }
 
+/* A pass of 60 GB of which 1 GB came in `seconds`. */
+static void slow_after(double seconds, uint64_t total_bytes)
+{
+    struct progress p;
+    progress_begin(&p, "reading", quiet);
+    p.begun_ns -= (uint64_t)(seconds * 1e9);
+    progress_slow(&p, 1000000000, total_bytes, 2);
+    progress_slow(&p, 1000000000, total_bytes, 2);
+}
+
+static void slow(void)
+{
+    slow_after(20, 120000000000);
+}
+
+static void not_known_yet(void)
+{
+    slow_after(5, 120000000000);
+}
+
+static void fast(void)
+{
+    slow_after(20, 10000000000);
+}
+
 static uint32_t occurrences(const char *text, const char *part)
 {
     uint32_t count = 0;
@@ -132,6 +157,24 @@ START_TEST(a_terminal_gets_one_line_that_is_then_cleared)
     size_t length = strlen(text);
     ck_assert_str_eq(text + length - 4, "\r\033[K");
     ck_assert_uint_eq(occurrences(text, "\r\033[K"), 2);
+}
+END_TEST
+
+START_TEST(minutes_for_a_pass_are_told_once_with_what_to_do)
+{
+    char text[4096];
+    quiet = false;
+    in_pipe(slow, text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "k3ring: at 0.050 GB/s a pass takes 1200 s; "));
+    ck_assert_ptr_nonnull(strstr(text, "`k3ring doctor MODEL`"));
+    ck_assert_uint_eq(occurrences(text, "\n"), 1);
+    in_pipe(not_known_yet, text, sizeof text);
+    ck_assert_str_eq(text, "");
+    in_pipe(fast, text, sizeof text);
+    ck_assert_str_eq(text, "");
+    quiet = true;
+    in_pipe(slow, text, sizeof text);
+    ck_assert_str_eq(text, "");
 }
 END_TEST
 
@@ -184,6 +227,7 @@ static Suite *progress_suite(void)
     tcase_add_test(line, nothing_is_shown_in_a_pipe);
     tcase_add_test(line, a_terminal_gets_one_line_that_is_then_cleared);
     tcase_add_test(line, an_unknown_total_is_left_out);
+    tcase_add_test(line, minutes_for_a_pass_are_told_once_with_what_to_do);
     tcase_add_test(line, a_quiet_run_shows_nothing_on_a_terminal_either);
     tcase_add_test(line, at_most_five_lines_a_second_are_shown);
     tcase_add_test(line, nothing_is_cleared_that_was_not_shown);
