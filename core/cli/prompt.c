@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/model/model.h"
 
 #define FILE_BYTES_MAX (256 * MIB)
 #define READ_BYTES 65536U
@@ -38,7 +40,8 @@ static int read_file(const char *path, const char *called, struct byte_list *tex
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdin : fopen(path, "re");
     if (file == NULL) {
-        return err_set(ERR_IO, "%s: %s cannot be opened: %s", called, path, strerror(errno));
+        return err_set(ERR_IO, "%s: %s cannot be opened: %s; give a file that can be read, or - "
+                       "for standard input", called, path, strerror(errno));
     }
     int rc = read_all(file, called, standard ? "standard input" : path, text);
     if (!standard) {
@@ -47,14 +50,31 @@ static int read_file(const char *path, const char *called, struct byte_list *tex
     return rc;
 }
 
-static int encode(struct prompt *prompt, const char *tokenizer, const void *text,
-                  size_t size_bytes)
+/* The tokenizer that lies with the model, unless another one is given. */
+static int open_tokenizer(const struct prompt_cli *cli, const char *dir, struct tokenizer **out)
+{
+    if (cli->tokenizer != NULL) {
+        return tokenizer_open(cli->tokenizer, out);
+    }
+    TRY(model_folder_check(dir));
+    char *file = path_join(dir, TOKENIZER_FILE);
+    int rc = file == NULL ? ERR_MEMORY : 0;
+    if (rc == 0 && !file_exists(file)) {
+        rc = err_set(ERR_MODEL, "%s: holds no " TOKENIZER_FILE ", which text needs: fetch it, name "
+                     "one by --tokenizer FILE, or give token ids by --ids", dir);
+    }
+    free(file);
+    return rc < 0 ? rc : tokenizer_open(dir, out);
+}
+
+static int encode(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
+                  const void *text, size_t size_bytes)
 {
     struct token_list list = {0};
     if (size_bytes == 0) {
         return err_set(ERR_USAGE, "the text is empty; a model needs one token at least");
     }
-    TRY(tokenizer_open(tokenizer, &prompt->tokenizer));
+    TRY(open_tokenizer(cli, dir, &prompt->tokenizer));
     int rc = tokenizer_encode(prompt->tokenizer, text, size_bytes, 0, &list);
     prompt->ids = list.ids;
     if (rc == 0 && list.count > UINT32_MAX) {
@@ -78,9 +98,8 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
     if (given > 1) {
         return err_set(ERR_USAGE, "give one of --ids, --prompt and --prompt-file");
     }
-    const char *tokenizer = cli->tokenizer != NULL ? cli->tokenizer : dir;
     if (cli->text != NULL) {
-        return encode(prompt, tokenizer, cli->text, strlen(cli->text));
+        return encode(prompt, cli, dir, cli->text, strlen(cli->text));
     }
     if (cli->file == NULL) {
         const char *ids = cli->ids != NULL ? cli->ids : fallback;
@@ -90,7 +109,7 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
     }
     const char *called = cli->file_called != NULL ? cli->file_called : "--prompt-file";
     int rc = read_file(cli->file, called, &text);
-    rc = rc < 0 ? rc : encode(prompt, tokenizer, text.bytes, text.count);
+    rc = rc < 0 ? rc : encode(prompt, cli, dir, text.bytes, text.count);
     free(text.bytes);
     return rc;
 }

@@ -28,16 +28,6 @@ uint64_t model_tensor_slots(const struct model_config *c)
     return (uint64_t)c->layers * T_LAYER_COUNT + (T_COUNT - T_LAYER_COUNT);
 }
 
-static int check_folder(const char *dir)
-{
-    struct stat status;
-    if (stat(dir, &status) == 0 && !S_ISDIR(status.st_mode)) {
-        return err_set(ERR_MODEL, "%s: is not a folder: give the folder that holds config.json "
-                       "and the *.safetensors files", dir);
-    }
-    return 0;
-}
-
 static int name_files(struct model *model, const struct shard_list *list)
 {
     model->files = calloc(list->count, sizeof *model->files);
@@ -156,8 +146,8 @@ static int check_unfinished(const char *dir)
 static int open_folder(struct model *model, const struct model_options *options)
 {
     struct shard_list list;
-    TRY(check_folder(model->dir));
     TRY(check_unfinished(model->dir));
+    TRY(model_folder_check(model->dir));
     TRY(config_load(model->dir, &model->config));
     char *marker = path_join(model->dir, MODEL_SYNTH_MARKER);
     if (marker == NULL) {

@@ -50,6 +50,9 @@ struct model_options {
 
 /* Opens and checks a checkpoint folder. ERR_MODEL with file, tensor and cure when refused. */
 int model_open(const char *dir, const struct model_options *options, struct model **out);
+/* ERR_MODEL when dir is no folder with a config.json, saying what it is instead and what to give: a
+ * file, GGUF, a folder above the model, an empty or absent one. model_open() asks it first. */
+int model_folder_check(const char *dir);
 /* A model of this config that lies nowhere, a file per layer: to plan with, not to read. */
 int model_imagine(const struct model_config *config, struct model **out);
 void model_close(struct model *model); /* NULL is fine */

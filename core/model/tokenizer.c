@@ -10,7 +10,7 @@
 #include "core/model/config.h"
 #include "core/model/tokenizer_priv.h"
 
-#define RANKS_NAME "tiktoken.model"
+#define RANKS_NAME TOKENIZER_FILE
 
 /* ---- opening ---- */
 

@@ -13,6 +13,7 @@
 
 #include "core/base/base.h"
 
+#define TOKENIZER_FILE "tiktoken.model" /* in the folder of a checkpoint */
 #define TOKENIZER_ADDED 256U /* tokens behind those of tiktoken.model */
 
 struct tokenizer;
