@@ -236,7 +236,7 @@ START_TEST(wrong_words_and_missing_files_are_refused)
 {
     put("a.json", BASE);
     k3ring("compare %s", path_a);
-    expect_refusal(2, "something is missing");
+    expect_refusal(2, "B.json is missing");
     k3ring("compare %s %s/none.json", path_a, folder.dir);
     expect_refusal(1, "there is no such file");
     k3ring("compare %s %s", path_a, folder.dir);

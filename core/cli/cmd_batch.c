@@ -43,7 +43,7 @@ static const struct option_row rows[] = {
     ENGINE_OPTION_ROWS(struct batch_cli),
 };
 
-static const struct command command = {
+const struct command command_batch = {
     "batch", "MODEL IN.jsonl --out OUT.jsonl [options]",
     "Runs every line {\"id\": any, \"ids\": [..], \"gen\": N, \"stop\": [..]} of IN.jsonl. A line\n"
     "may have \"temperature\", \"top_p\", \"top_k\", \"min_p\", \"repetition_penalty\", \"seed\".\n"
@@ -137,6 +137,7 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     char detail[96];
     snprintf(detail, sizeof detail, "%u of %u sequences done, pass %u", job->journal.finished,
              job->journal.count, p->pass + 1);
+    progress_slow(&job->progress, p->done_bytes, p->planned_bytes, p->passes);
     progress_show(&job->progress, p->done_bytes, p->planned_bytes, detail);
 }
 
@@ -343,9 +344,9 @@ int cmd_batch(int argc, char **argv)
     struct batch_cli cli = {0};
     const char *operand[2];
     bool help;
-    TRY(options_parse(&command, &cli, argc, argv, operand, &help));
+    TRY(options_parse(&command_batch, &cli, argc, argv, operand, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_batch);
         return output_flush_stdout();
     }
     if (cli.out == NULL || strcmp(cli.out, "-") == 0) {

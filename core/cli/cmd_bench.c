@@ -47,15 +47,21 @@ struct bench {
 };
 
 static const struct option_row rows[] = {
+    OPTION_GROUP("What is measured"),
     PROMPT_OPTION_ROWS(struct bench_cli, "prompt token ids [1,2,3]"),
     {"tokens", OPTION_COUNT, offsetof(struct bench_cli, tokens), "auto", 1, 1U << 20, "auto", "N",
-     "tokens to measure [8, or as many as --runtime allows]"},
+     "tokens to measure; auto: 8, or as many as --runtime allows"},
     {"runtime", OPTION_COUNT, offsetof(struct bench_cli, runtime), "0", 0, 1U << 20, NULL,
      "SECONDS", "end measuring at the first token after so long"},
     {"warmup", OPTION_COUNT, offsetof(struct bench_cli, warmup), "1", 0, 1U << 20, NULL, "N",
      "tokens to make before measuring, the prompt's first included"},
     {"repeat", OPTION_COUNT, offsetof(struct bench_cli, repeat), "auto", 1, 100, "auto", "N",
-     "rounds; of a sweep, each measures every point [1, of a sweep 3]"},
+     "rounds; of a sweep, each measures every point; auto: 1, of a sweep 3"},
+    {"limit-time", OPTION_COUNT, offsetof(struct bench_cli, limit_time), "3", 0, 3600, NULL,
+     "SECONDS", "how long the drive's limit is measured, before and after; 0: not at all"},
+    {"seed", OPTION_COUNT, offsetof(struct bench_cli, seed), "42", 0, UINT64_MAX, NULL, "N",
+     "of the places a limit reads"},
+    OPTION_GROUP("Swept when a list is given"),
     {"ram", OPTION_TEXT, offsetof(struct bench_cli, rams), "auto", 0, 0, NULL, "SIZE[,..]|auto",
      "hard ceiling of resident memory; auto is an eighth of a model of --synth"},
     {"ladder", OPTION_TEXT, offsetof(struct bench_cli, ladder), NULL, 0, 0, NULL, "SIZE,..",
@@ -66,10 +72,7 @@ static const struct option_row rows[] = {
      "SIZE[,..]|auto", "largest read; lowered when depth x size exceeds the ring"},
     {"cache-policy", OPTION_TEXT, offsetof(struct bench_cli, policies), "arc", 0, 0, NULL,
      "NAME[,..]", "which experts stay: " ENGINE_POLICIES},
-    {"limit-time", OPTION_COUNT, offsetof(struct bench_cli, limit_time), "3", 0, 3600, NULL,
-     "SECONDS", "how long the drive's limit is measured, before and after; 0: not at all"},
-    {"seed", OPTION_COUNT, offsetof(struct bench_cli, seed), "42", 0, UINT64_MAX, NULL, "N",
-     "of the places a limit reads"},
+    OPTION_GROUP("Report"),
     {"output", OPTION_TEXT, offsetof(struct bench_cli, output), "-", 0, 0, NULL, "FILE|-",
      "where the report goes"},
     {"output-format", OPTION_CHOICE, offsetof(struct bench_cli, format), "normal", 0, 0,
@@ -77,26 +80,27 @@ static const struct option_row rows[] = {
      "its form; json+ has histograms, terse is fio's version 3"},
     {"status-interval", OPTION_COUNT, offsetof(struct bench_cli, status), "0", 0, 86400, NULL,
      "SECONDS", "print a line of JSON on standard error so often"},
-    {"trace", OPTION_TEXT, offsetof(struct bench_cli, trace), NULL, 0, 0, NULL, "FILE",
-     "record which experts each position takes, for `k3ring replay`"},
     {"plot", OPTION_TEXT, offsetof(struct bench_cli, plot), NULL, 0, 0, NULL, "DIR",
      "draw pictures of what was measured, with their data"},
-    {"synth", OPTION_TEXT, offsetof(struct bench_cli, synth), NULL, 0, 0, NULL, "DIR",
-     "instead of MODEL: make one of full widths in DIR, or use the one it holds"},
-    {"size", OPTION_SIZE, offsetof(struct bench_cli, size), "40G", 1, UINT64_MAX / 4, NULL, "SIZE",
-     "how large that one may be"},
     {"html", OPTION_TEXT, offsetof(struct bench_cli, html), NULL, 0, 0, NULL, "FILE",
      "report, pictures and environment as one page"},
+    {"trace", OPTION_TEXT, offsetof(struct bench_cli, trace), NULL, 0, 0, NULL, "FILE",
+     "record which experts each position takes, for `k3ring replay`"},
+    {"export-fio", OPTION_TEXT, offsetof(struct bench_cli, export_fio), NULL, 0, 0, NULL, "PREFIX",
+     "write the measured reads as a log and jobs for fio"},
     {"baseline", OPTION_TEXT, offsetof(struct bench_cli, baseline), NULL, 0, 0, NULL, "FILE",
      "an earlier --output-format json to compare with"},
     {"fail-below", OPTION_COUNT, offsetof(struct bench_cli, fail_below), "5", 0, 100, NULL, "PCT",
      "exit status 1 when tokens per second fall more than this below the baseline's"},
-    {"export-fio", OPTION_TEXT, offsetof(struct bench_cli, export_fio), NULL, 0, 0, NULL, "PREFIX",
-     "write the measured reads as a log and jobs for fio"},
+    OPTION_GROUP("A model to measure with"),
+    {"synth", OPTION_TEXT, offsetof(struct bench_cli, synth), NULL, 0, 0, NULL, "DIR",
+     "instead of MODEL: make one of full widths in DIR, or use the one it holds"},
+    {"size", OPTION_SIZE, offsetof(struct bench_cli, size), "40G", 1, UINT64_MAX / 4, NULL, "SIZE",
+     "how large that one may be"},
     ENGINE_UNSWEPT_ROWS(struct bench_cli),
 };
 
-static const struct command command = {
+const struct command command_bench = {
     "bench", "MODEL|--synth DIR [options]",
     "Benchmarks the drive MODEL lies on with real inference: reads gate kernels. Measures the\n"
     "drive's limit before and after, the run, the run's reads without compute, and the kernels\n"
@@ -479,9 +483,9 @@ int cmd_bench(int argc, char **argv)
     if (b == NULL) {
         return err_set(ERR_MEMORY, "no memory for a benchmark");
     }
-    int rc = options_parse(&command, &b->cli, argc, argv, &dir, &help);
+    int rc = options_parse(&command_bench, &b->cli, argc, argv, &dir, &help);
     if (rc >= 0 && help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_bench);
         free(b);
         return output_flush_stdout();
     }

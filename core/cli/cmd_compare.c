@@ -18,7 +18,7 @@ static const struct option_row rows[] = {
      "write the comparison; with - it replaces the table on standard output"},
 };
 
-static const struct command command = {
+const struct command command_compare = {
     "compare", "A.json B.json [C.json ..] [--json FILE|-]",
     "Shows reports of `k3ring bench --output-format json` (or `k3ring run --json`) beside the\n"
     "first: change of each metric, its 95 % interval, and whether the repeats bear it out.",
@@ -43,10 +43,10 @@ int cmd_compare(int argc, char **argv)
     const char *path[COMPARE_FILES_MAX];
     struct output json = {0};
     bool help;
-    int count = options_parse(&command, &cli, argc, argv, path, &help);
+    int count = options_parse(&command_compare, &cli, argc, argv, path, &help);
     TRY(count);
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_compare);
         return output_flush_stdout();
     }
     int rc = 0;

@@ -25,7 +25,7 @@ static const struct option_row rows[] = {
      "no talk on stderr but errors"},
 };
 
-static const struct command command = {
+const struct command command_doctor = {
     "doctor", "[MODEL] [--json [FILE]] [--quiet]",
     "Looks at kernel, memory, rings, and the drives MODEL lies on; reads from these for two "
     "seconds;\nsays what to change, and what each --ram makes of a token. Writes nothing.",
@@ -83,9 +83,9 @@ int cmd_doctor(int argc, char **argv)
     const char *dir = NULL;
     bool help;
     options_complete_json(argc, argv);
-    TRY(options_parse(&command, &cli, argc, argv, &dir, &help));
+    TRY(options_parse(&command_doctor, &cli, argc, argv, &dir, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_doctor);
         return output_flush_stdout();
     }
     signals_catch(NULL, output_remove_temporaries);

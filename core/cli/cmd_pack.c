@@ -37,7 +37,7 @@ static const struct option_row rows[] = {
      "no talk on stderr but errors"},
 };
 
-static const struct command command = {
+const struct command command_pack = {
     "pack", "MODEL OUT [--to DIR].. [--trunk-only] [options], or pack --verify OUT",
     "Writes a run-ready copy of MODEL into OUT: tiles in the order of the walk, bf16 in 12 bits, "
     "lossless.",
@@ -125,10 +125,10 @@ int cmd_pack(int argc, char **argv)
     struct pack_cli cli = {.quiet = false};
     const char *dirs[2 + OPTION_LIST_MAX] = {NULL};
     bool help;
-    int found = options_parse(&command, &cli, argc, argv, dirs, &help);
+    int found = options_parse(&command_pack, &cli, argc, argv, dirs, &help);
     TRY(found);
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_pack);
         return output_flush_stdout();
     }
     uint32_t threads = cli.threads == OPTION_AUTO ? memory_processors() : (uint32_t)cli.threads;
@@ -136,7 +136,7 @@ int cmd_pack(int argc, char **argv)
     if (found != (cli.verify ? 1 : 2)) {
         return err_set(ERR_USAGE, "pack: %s; usage: k3ring pack %s", cli.verify
                        ? "--verify takes the pack alone" : "MODEL and OUT are needed",
-                       command.usage);
+                       command_pack.usage);
     }
     if (cli.verify && (cli.to.count > 0 || cli.share != NULL || cli.trunk_only)) {
         return err_set(ERR_USAGE, "pack: --verify goes with --threads and --quiet only");

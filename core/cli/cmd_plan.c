@@ -33,7 +33,7 @@ static const struct option_row rows[] = {
     ENGINE_OPTION_ROWS(struct plan_cli),
 };
 
-static const struct command command = {
+const struct command command_plan = {
     "plan", "MODEL [--ram SIZE] [options]",
     "Explains the compiled pass over MODEL: where the RAM goes, what is pinned and what is read.",
     rows, countof(rows), 1, 1};
@@ -95,9 +95,9 @@ int cmd_plan(int argc, char **argv)
     struct plan_cli cli = {0};
     const char *dir;
     bool help;
-    TRY(options_parse(&command, &cli, argc, argv, &dir, &help));
+    TRY(options_parse(&command_plan, &cli, argc, argv, &dir, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_plan);
         return output_flush_stdout();
     }
     struct plan_rates rates;

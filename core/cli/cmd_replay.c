@@ -41,17 +41,20 @@ static const struct option_row rows[] = {
      "write the figures; with - they replace the table on standard output"},
     {"plot", OPTION_TEXT, offsetof(struct replay_cli, plot), NULL, 0, 0, NULL, "DIR",
      "pictures of the figures, by gnuplot, with their data and scripts"},
+    OPTION_GROUP("Reads on a drive"),
     {"device", OPTION_TEXT, offsetof(struct replay_cli, device), NULL, 0, 0, NULL, "MODEL",
      "make the reads of a run over this checkpoint or pack; the options below say which"},
     {"tokens", OPTION_COUNT, offsetof(struct replay_cli, tokens), "all", 1, UINT32_MAX, "all",
      "N|all", "positions of the trace to make the reads of"},
-    ENGINE_READ_ROWS(struct replay_cli),
-    ENGINE_BACKEND_ROW(struct replay_cli),
     ENGINE_MEMORY_ROWS(struct replay_cli),
+    ENGINE_POLICY_ROW(struct replay_cli),
+    ENGINE_READ_ROWS(struct replay_cli),
+    ENGINE_TILE_ROWS(struct replay_cli),
+    ENGINE_BACKEND_ROW(struct replay_cli),
     ENGINE_QUIET_ROW(struct replay_cli),
 };
 
-static const struct command command = {
+const struct command command_replay = {
     "replay", "TRACE [--policy LIST] [--slots LIST | --ram SIZE | --device MODEL] [options]",
     "Replays TRACE, routing recorded by `k3ring run --trace`, through the cache policies of a "
     "run,\nbeside the best that is possible (opt). Each token is a batch of its own. With --device "
@@ -377,9 +380,9 @@ int cmd_replay(int argc, char **argv)
     struct output json = {0};
     struct trace trace;
     bool help;
-    TRY(options_parse(&command, &cli, argc, argv, &q.path, &help));
+    TRY(options_parse(&command_replay, &cli, argc, argv, &q.path, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_replay);
         return output_flush_stdout();
     }
     TRY(choose_policies(&q, cli.policy));

@@ -54,6 +54,7 @@ static const struct option_row rows[] = {
      "pay, or --draft-tokens every time; never changes output"},
     {"draft-tokens", OPTION_COUNT, offsetof(struct run_cli, draft_tokens), "4", 1,
      DRAFT_TOKENS_MAX, NULL, "N", "most tokens to draft for a pass"},
+    OPTION_GROUP("Output and records"),
     {"json", OPTION_TEXT, offsetof(struct run_cli, json), NULL, 0, 0, NULL, "FILE|-",
      "write the report; with - it replaces the ids on standard output"},
     {"dump-logits", OPTION_TEXT, offsetof(struct run_cli, dump_logits), NULL, 0, 0, NULL, "FILE",
@@ -68,7 +69,7 @@ static const struct option_row rows[] = {
     ENGINE_OPTION_ROWS(struct run_cli),
 };
 
-static const struct command command = {
+const struct command command_run = {
     "run", "MODEL --ids LIST|--prompt TEXT|--prompt-file FILE|--load-state FILE [options]",
     "Runs MODEL, a checkpoint folder, on a prompt and prints what it makes: ids for ids, text for\n"
     "text.",
@@ -120,6 +121,7 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     char detail[64];
     snprintf(detail, sizeof detail, "pass %u of %u%s", p->pass + 1, p->passes,
              stopping ? ", stopping after it" : "");
+    progress_slow(&run->progress, p->done_bytes, p->planned_bytes, p->passes);
     progress_show(&run->progress, p->done_bytes, stopping ? 0 : p->planned_bytes, detail);
 }
 
@@ -465,9 +467,9 @@ int cmd_run(int argc, char **argv)
     struct run_cli cli = {0};
     const char *model;
     bool help;
-    TRY(options_parse(&command, &cli, argc, argv, &model, &help));
+    TRY(options_parse(&command_run, &cli, argc, argv, &model, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_run);
         return output_flush_stdout();
     }
     struct run run = {.cli = &cli};

@@ -41,7 +41,7 @@ static const struct option_row rows[] = {
     ENGINE_OPTION_ROWS(struct score_cli),
 };
 
-static const struct command command = {
+const struct command command_score = {
     "score", "MODEL FILE|- [options]",
     "Reads the text in FILE (-: standard input) and prints how likely MODEL finds it. Every token\n"
     "but the first is judged by those before it.",
@@ -195,9 +195,9 @@ int cmd_score(int argc, char **argv)
     struct score_cli cli = {.stride = 0};
     const char *operand[2] = {NULL, NULL};
     bool help;
-    TRY(options_parse(&command, &cli, argc, argv, operand, &help));
+    TRY(options_parse(&command_score, &cli, argc, argv, operand, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_score);
         return output_flush_stdout();
     }
     struct score_job job = {.cli = &cli};

@@ -32,7 +32,7 @@ static const struct option_row rows[] = {
      .help = "k3: full sizes, but leave most rows of large matrices as holes"},
 };
 
-static const struct command command = {
+const struct command command_synth = {
     .name = "synth",
     .usage = "OUT [--preset tiny|k3] [--layers N] [--experts N] [--vocab N] [--seed N] [--sparse]",
     .summary = "Writes a synthetic checkpoint in the released layout into the new folder OUT.",
@@ -47,9 +47,9 @@ int cmd_synth(int argc, char **argv)
     struct synth_request request = {0};
     const char *dir = NULL;
     bool help;
-    TRY(options_parse(&command, &request, argc, argv, &dir, &help));
+    TRY(options_parse(&command_synth, &request, argc, argv, &dir, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_synth);
         return 0;
     }
     const struct synth_options options = {

@@ -31,7 +31,7 @@ static const struct option_row rows[] = {
      "ids as a JSON array"},
 };
 
-static const struct command command = {
+const struct command command_tokenize = {
     "tokenize", "MODEL|FILE [--decode | --split] [--allow-special] [--json]",
     "Turns the text on standard input into token ids by the tiktoken.model in MODEL, or by that "
     "FILE.\nNothing is put before or behind the text; a line break at its end is part of it.",
@@ -240,9 +240,9 @@ int cmd_tokenize(int argc, char **argv)
     const char *path = NULL;
     struct tokenizer *t;
     bool help;
-    TRY(options_parse(&command, &cli, argc, argv, &path, &help));
+    TRY(options_parse(&command_tokenize, &cli, argc, argv, &path, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_tokenize);
         return output_flush_stdout();
     }
     if (cli.decode && (cli.split || cli.allow_special)) {

@@ -31,7 +31,7 @@ static const struct option_row rows[] = {
     ENGINE_OPTION_ROWS(struct verify_cli),
 };
 
-static const struct command command = {
+const struct command command_verify = {
     "verify", "MODEL [--checksums FILE] [--hash] [--write-checksums FILE] [--golden] [options]",
     "Checks whether MODEL is complete and undamaged: sizes, headers, tensors and index at once;\n"
     "every byte with --checksums or --pages; what it computes with --golden.",
@@ -91,9 +91,9 @@ int cmd_verify(int argc, char **argv)
     const char *dir;
     bool help;
     options_complete_json(argc, argv);
-    TRY(options_parse(&command, &cli, argc, argv, &dir, &help));
+    TRY(options_parse(&command_verify, &cli, argc, argv, &dir, &help));
     if (help) {
-        options_help(stdout, &command);
+        options_help(stdout, &command_verify);
         return output_flush_stdout();
     }
     TRY(check_options(&cli));

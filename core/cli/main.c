@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* k3ring: the subcommand table. */
+/* k3ring: which subcommand, and how it ended. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -13,35 +14,14 @@
 #include "core/cli/output.h"
 #include "core/cli/signals.h"
 
-struct subcommand {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *summary;
-};
-
-static const struct subcommand subcommands[] = {
-    {"run", cmd_run, "run a model: text in, text out, or token ids"},
-    {"batch", cmd_batch, "run many prompts together, one pass of the weights for all"},
-    {"score", cmd_score, "how likely a model finds a text: perplexity and log probabilities"},
-    {"bench", cmd_bench, "benchmark a drive with real inference: reads gate kernels"},
-    {"plan", cmd_plan, "explain what a run would read, pin and keep, without reading weights"},
-    {"pack", cmd_pack, "write a smaller, run-ready copy of a model, or prove one"},
-    {"verify", cmd_verify, "whether a model is complete, undamaged, and computes what it should"},
-    {"doctor", cmd_doctor, "what this machine and its drives make of a model, and what to change"},
-    {"replay", cmd_replay, "replay recorded routing: cache policies, or its reads on a drive"},
-    {"compare", cmd_compare, "what changed between measurements, and whether it is real"},
-    {"synth", cmd_synth, "write a synthetic checkpoint in the released layout"},
-    {"tokenize", cmd_tokenize, "turn text into token ids, or ids into text"},
-};
-
 static void print_usage(FILE *out)
 {
     fprintf(out, "usage: k3ring COMMAND ...\n\n");
-    for (size_t i = 0; i < countof(subcommands); i++) {
-        fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
+    for (uint32_t i = 0; i < subcommand_count; i++) {
+        fprintf(out, "  %-8s %s\n", subcommands[i].command->name, subcommands[i].brief);
     }
-    fputs("\n`k3ring COMMAND --help` lists a command's options; `k3ring --version` tells the\n"
-          "version. A first run:\n"
+    fputs("\n`k3ring COMMAND --help` lists a command's options, `man k3ring-COMMAND` has\n"
+          "examples; `k3ring --version` tells the version. A first run:\n"
           "  k3ring synth tiny && k3ring run tiny --ids 3,141,59,26,53,58,97,93\n\n"
           "exit status: 0 ok, 1 run failed, 2 usage, 3 model or trace refused, 4 does not\n"
           "  fit, 5 benchmark verdict invalid, 129 hung up, 130 interrupted, 141 nobody reads the\n"
@@ -60,23 +40,38 @@ static int finish(int rc)
     return rc == ERR_STOPPED && signal_number != 0 ? 128 + signal_number : err_exit_status(rc);
 }
 
+/* What is typed in place of a command most often: the model, or an option that belongs behind. */
 static int unknown_command(const char *typed)
 {
-    const char *near = options_nearest(typed, &subcommands[0].name, countof(subcommands),
-                                       sizeof subcommands[0]);
-    return finish(err_set(ERR_USAGE, "there is no command '%.100s'%s%s%s; `k3ring --help` lists "
-                          "them", typed, near != NULL ? " (did you mean " : "",
-                          near != NULL ? near : "", near != NULL ? "?)" : ""));
+    const char *names[64];
+    struct stat st;
+    assert(subcommand_count <= countof(names));
+    for (uint32_t i = 0; i < subcommand_count; i++) {
+        names[i] = subcommands[i].command->name;
+    }
+    const char *near = options_nearest(typed, names, subcommand_count, sizeof names[0]);
+    if (near == NULL && typed[0] == '-') {
+        return err_set(ERR_USAGE, "the command comes before its options: k3ring run MODEL "
+                       "%.100s ..; `k3ring --help` lists the commands", typed);
+    }
+    if (near == NULL && stat(typed, &st) == 0) {
+        return err_set(ERR_USAGE, "'%.300s' is a %s, not a command; to run a model: k3ring run "
+                       "%.300s --prompt 'some text'", typed,
+                       S_ISDIR(st.st_mode) ? "folder" : "file", typed);
+    }
+    return err_set(ERR_USAGE, "there is no command '%.100s'%s%s%s; `k3ring --help` lists them",
+                   typed, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                   near != NULL ? "?)" : "");
 }
 
 static int run_command(int argc, char **argv)
 {
-    for (size_t i = 0; i < countof(subcommands); i++) {
-        if (strcmp(argv[0], subcommands[i].name) == 0) {
+    for (uint32_t i = 0; i < subcommand_count; i++) {
+        if (strcmp(argv[0], subcommands[i].command->name) == 0) {
             return finish(subcommands[i].run(argc, argv));
         }
     }
-    return unknown_command(argv[0]);
+    return finish(unknown_command(argv[0]));
 }
 
 static bool is_any(const char *word, const char *a, const char *b)

@@ -83,8 +83,10 @@ static int parse_count(const struct option_row *row, const char *text, uint64_t 
 {
     if (!read_number(text, 1, text + strlen(text), value) || *value < row->min ||
         *value > row->max) {
-        return err_set(ERR_USAGE, "--%s: '%s' is not a whole number from %llu to %llu", row->name,
-                       text, (unsigned long long)row->min, (unsigned long long)row->max);
+        return err_set(ERR_USAGE, "--%s: '%s' is not a whole number from %llu to %llu%s%s",
+                       row->name, text, (unsigned long long)row->min,
+                       (unsigned long long)row->max, row->words != NULL ? ", nor " : "",
+                       row->words != NULL ? row->words : "");
     }
     return 0;
 }
@@ -125,10 +127,12 @@ static int parse_real(const struct option_row *row, const char *text, double *va
 
 static int parse_size(const struct option_row *row, const char *text, uint64_t *value)
 {
+    char range[OPTION_RANGE_BYTES];
     TRY(options_size(row->name, text, value));
+    options_range(row, range);
     if (*value < row->min || *value > row->max) {
-        return err_set(ERR_USAGE, "--%s: %s is outside %llu..%llu bytes", row->name, text,
-                       (unsigned long long)row->min, (unsigned long long)row->max);
+        return err_set(ERR_USAGE, "--%s: %s is outside what it may be: %s", row->name, text,
+                       range[0] != '\0' ? range : "1 byte or more");
     }
     return 0;
 }
@@ -146,6 +150,11 @@ static int parse_share(const struct option_row *row, const char *text, struct op
         share->percent = (double)percent;
         return 0;
     }
+    if (options_size(row->name, text, &share->bytes) < 0) {
+        err_clear();
+        return err_set(ERR_USAGE, "--%s: '%s' is none of %s; a size is written like 512K, 16G or "
+                       "1.5GiB", row->name, text, options_value(row));
+    }
     return parse_size(row, text, &share->bytes);
 }
 
@@ -156,6 +165,25 @@ static int append(const struct option_row *row, const char *text, struct option_
     }
     list->item[list->count++] = text;
     return 0;
+}
+
+#define WORDS_MAX 32U
+
+static int unknown_word(const struct option_row *row, const char *text)
+{
+    char copy[256];
+    const char *word[WORDS_MAX];
+    uint32_t count = 0;
+    char *rest = NULL;
+    snprintf(copy, sizeof copy, "%s", row->words);
+    for (char *at = strtok_r(copy, "|", &rest); at != NULL && count < WORDS_MAX;
+         at = strtok_r(NULL, "|", &rest)) {
+        word[count++] = at;
+    }
+    const char *near = options_nearest(text, word, count, sizeof word[0]);
+    return err_set(ERR_USAGE, "--%s: '%s' is none of %s%s%s%s", row->name, text, row->words,
+                   near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                   near != NULL ? "?)" : "");
 }
 
 /* Words beside numbers, then the number itself. */
@@ -174,10 +202,7 @@ static int store(const struct option_row *row, const char *text, void *field)
         return parse_real(row, text, field);
     }
     if (row->type == OPTION_CHOICE) {
-        if (!word_listed(row->words, text, number)) {
-            return err_set(ERR_USAGE, "--%s: '%s' is none of %s", row->name, text, row->words);
-        }
-        return 0;
+        return word_listed(row->words, text, number) ? 0 : unknown_word(row, text);
     }
     if (row->words != NULL && word_listed(row->words, text, &index)) {
         uint64_t value = strcmp(text, "all") == 0 ? OPTION_ALL : OPTION_AUTO;
@@ -200,6 +225,9 @@ static int set_defaults(const struct command *command, void *target)
     for (uint32_t i = 0; i < command->row_count; i++) {
         const struct option_row *row = &command->rows[i];
         void *field = (char *)target + row->offset;
+        if (row->type == OPTION_HEADING) {
+            continue;
+        }
         if (row->type == OPTION_FLAG) {
             *(bool *)field = false;
         } else if (row->type == OPTION_LIST) {
@@ -216,7 +244,7 @@ static const struct option_row *find_row(const struct command *command, const ch
 {
     for (uint32_t i = 0; i < command->row_count; i++) {
         const char *row = command->rows[i].name;
-        if (strlen(row) == length && memcmp(row, name, length) == 0) {
+        if (row != NULL && strlen(row) == length && memcmp(row, name, length) == 0) {
             return &command->rows[i];
         }
     }
@@ -234,10 +262,11 @@ static int unknown_option(const struct command *command, const char *typed)
                    near ? "?)" : "", command->name);
 }
 
-/* How help and messages show what the option takes. */
-static const char *value_shown(const struct option_row *row)
+/* Whether the word is an option of the command rather than a value that happens to have dashes. */
+static bool is_option(const struct command *command, const char *word)
 {
-    return row->value != NULL ? row->value : row->type == OPTION_CHOICE ? row->words : "";
+    return strncmp(word, "--", 2) == 0 &&
+           find_row(command, word + 2, strcspn(word + 2, "=")) != NULL;
 }
 
 /* Reads the option at argv[*at] and its value. */
@@ -262,11 +291,48 @@ static int parse_option(const struct command *command, void *target, int argc, c
     const char *text = equals != NULL ? equals + 1 : NULL;
     if (text == NULL) {
         if (*at + 1 >= argc) {
-            return err_set(ERR_USAGE, "--%s needs a value: %s", row->name, value_shown(row));
+            return err_set(ERR_USAGE, "--%s needs a value: %s", row->name, options_value(row));
         }
         text = argv[++*at];
+        if (row->type != OPTION_TEXT && row->type != OPTION_LIST && is_option(command, text)) {
+            return err_set(ERR_USAGE, "--%s needs a value: %s; '%s' follows it", row->name,
+                           options_value(row), text);
+        }
     }
     return store(row, text, field);
+}
+
+/* A word that is neither an option nor wanted. */
+static int refuse_word(const struct command *command, const char *word, bool too_many)
+{
+    size_t dashes = strspn(word, "-");
+    size_t length = strcspn(word + dashes, "=");
+    const struct option_row *row =
+        dashes == 1 ? find_row(command, word + dashes, length) : NULL;
+    if (row != NULL) {
+        return err_set(ERR_USAGE, "%s: what is '%s'? write it with two dashes: --%s %s",
+                       command->name, word, row->name, options_value(row));
+    }
+    return err_set(ERR_USAGE, "%s: what is '%s'?%s usage: k3ring %s %s (`k3ring %s --help` lists "
+                   "the options)", command->name, word, too_many ? " One word too many;" : "",
+                   command->name, command->usage, command->name);
+}
+
+/* Words of usage that stand before its first option: "MODEL", "OUT". */
+static int refuse_missing(const struct command *command, uint32_t found)
+{
+    char name[64] = "something";
+    const char *at = command->usage;
+    for (uint32_t i = 0; i < found && at != NULL; i++) {
+        at = strchr(at, ' ');
+        at += at != NULL;
+    }
+    if (at != NULL && *at >= 'A' && *at <= 'Z') {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+    }
+    return err_set(ERR_USAGE, "%s: %s is missing; usage: k3ring %s %s (`k3ring %s --help` lists "
+                   "the options)", command->name, name, command->name, command->usage,
+                   command->name);
 }
 
 int options_parse(const struct command *command, void *target, int argc, char **argv,
@@ -277,84 +343,22 @@ int options_parse(const struct command *command, void *target, int argc, char **
     *help = false;
     TRY(set_defaults(command, target));
     for (int i = 1; i < argc; i++) {
-        if (!options_over && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+        bool dashed = !options_over && argv[i][0] == '-' && argv[i][1] != '\0';
+        if (dashed && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
             *help = true;
             return 0;
         }
-        if (!options_over && strcmp(argv[i], "--") == 0) {
+        if (dashed && strcmp(argv[i], "--") == 0) {
             options_over = true;
-        } else if (!options_over && strncmp(argv[i], "--", 2) == 0) {
+        } else if (dashed && argv[i][1] == '-') {
             TRY(parse_option(command, target, argc, argv, &i));
-        } else if (found == command->positional_max ||
-                   (!options_over && argv[i][0] == '-' && argv[i][1] != '\0')) {
-            return err_set(ERR_USAGE, "%s: what is '%s'? usage: k3ring %s %s", command->name,
-                           argv[i], command->name, command->usage);
+        } else if (dashed || found == command->positional_max) {
+            return refuse_word(command, argv[i], !dashed);
         } else {
             positional[found++] = argv[i];
         }
     }
-    if (found < command->positional_min) {
-        return err_set(ERR_USAGE, "%s: something is missing; usage: k3ring %s %s (`k3ring %s "
-                       "--help` lists the options)", command->name, command->name, command->usage,
-                       command->name);
-    }
-    return (int)found;
-}
-
-void options_help(FILE *out, const struct command *command)
-{
-    fprintf(out, "usage: k3ring %s %s\n%s\n\n", command->name, command->usage, command->summary);
-    for (uint32_t i = 0; i < command->row_count; i++) {
-        const struct option_row *row = &command->rows[i];
-        char left[64];
-        snprintf(left, sizeof left, "--%s %s", row->name, value_shown(row));
-        fprintf(out, strlen(left) > 30 ? "  %s\n  %-30s %s" : "  %-30s%.0s %s", left, "",
-                row->help);
-        if (row->fallback != NULL) {
-            fprintf(out, " [%s]", row->fallback);
-        }
-        fputc('\n', out);
-    }
-}
-
-/* Edits (insert, delete, replace) between two short words. */
-static uint32_t edit_distance(const char *a, const char *b)
-{
-    uint32_t row[64];
-    size_t width = strlen(b);
-    if (width >= countof(row)) {
-        return UINT32_MAX;
-    }
-    for (uint32_t j = 0; j <= width; j++) {
-        row[j] = j;
-    }
-    for (uint32_t i = 0; a[i] != '\0'; i++) {
-        uint32_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < width; j++) {
-            uint32_t replace = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            uint32_t shift = (row[j] < row[j + 1] ? row[j] : row[j + 1]) + 1;
-            row[j + 1] = replace < shift ? replace : shift;
-        }
-    }
-    return row[width];
-}
-
-const char *options_nearest(const char *typed, const void *names, uint32_t count, size_t step)
-{
-    const char *best = NULL;
-    uint32_t best_edits = 3;
-    for (uint32_t i = 0; i < count; i++) {
-        const char *name;
-        memcpy(&name, (const char *)names + i * step, sizeof name);
-        uint32_t edits = name != NULL ? edit_distance(typed, name) : UINT32_MAX;
-        if (edits < best_edits && edits < strlen(typed)) {
-            best_edits = edits;
-            best = name;
-        }
-    }
-    return best;
+    return found < command->positional_min ? refuse_missing(command, found) : (int)found;
 }
 
 int options_ids(const char *name, const char *text, uint32_t **ids, uint32_t *count)

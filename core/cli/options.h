@@ -20,7 +20,8 @@ enum option_type {
     OPTION_SHARE,  /* struct option_share: SIZE, N%, all or auto */
     OPTION_TEXT,   /* const char * into argv */
     OPTION_LIST,   /* struct option_list: given again, it takes one more */
-    OPTION_CHOICE  /* uint64_t index into words ("a|b|c") */
+    OPTION_CHOICE, /* uint64_t index into words ("a|b|c") */
+    OPTION_HEADING /* no option: where help begins a group, whose title its help is */
 };
 
 struct option_share {
@@ -43,8 +44,11 @@ struct option_row {
     uint64_t min, max;    /* of counts and sizes; of reals in thousandths */
     const char *words;    /* CHOICE: all of them; others: words taken beside numbers */
     const char *value;    /* how help shows the value; NULL for flags */
-    const char *help;
+    const char *help;     /* NULL: an option of tests, which no list shows */
 };
+
+/* The rows behind it are a group of their own in help and manual. */
+#define OPTION_GROUP(title) {NULL, OPTION_HEADING, 0, NULL, 0, 0, NULL, NULL, title}
 
 struct command {
     const char *name;
@@ -65,10 +69,21 @@ int options_parse(const struct command *command, void *target, int argc, char **
  * replaces. Before options_parse(). */
 void options_complete_json(int argc, char **argv);
 
+/* The --help of a command, as wide as the terminal that out is, or 80 columns. */
 void options_help(FILE *out, const struct command *command);
 
-/* The closest of count names (every step bytes apart, a const char * first), or NULL when none
- * is near enough to be what was meant. */
+/* Whether lists show the row: it is an option, and none of tests. */
+bool options_shown(const struct option_row *row);
+/* What the option takes, as help has it: "SIZE|auto". "" of a flag. */
+const char *options_value(const struct option_row *row);
+
+#define OPTION_RANGE_BYTES 64
+
+/* "1 to 1024", "4K to 16M", "at least 4K"; "" where any number will do. */
+void options_range(const struct option_row *row, char text[OPTION_RANGE_BYTES]);
+
+/* The closest of count names (every step bytes apart, a const char * first; NULL is none), or NULL
+ * when none is near enough to be what was meant: two edits away in any case, or cut short. */
 const char *options_nearest(const char *typed, const void *names, uint32_t count, size_t step);
 
 /* Sizes as users type them; binary units only. ERR_USAGE names the option. */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <check.h>
+#include <poll.h>
+#include <pty.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "cache/policy.h"
@@ -22,6 +26,7 @@ struct target {
 
 static const struct option_row rows[] = {
     {"loud", OPTION_FLAG, offsetof(struct target, loud), NULL, 0, 0, NULL, NULL, "says more"},
+    OPTION_GROUP("Measures"),
     {"count", OPTION_COUNT, offsetof(struct target, count), "7", 1, 1000, "auto", "N|auto",
      "how many"},
     {"size", OPTION_SIZE, offsetof(struct target, size), "64K", 4096, 16 * GIB, "auto",
@@ -270,13 +275,17 @@ START_TEST(an_unknown_option_is_answered_with_the_nearest)
 }
 END_TEST
 
-START_TEST(the_nearest_name_is_at_most_two_edits_away)
+START_TEST(the_nearest_name_is_at_most_two_edits_away_or_cut_short)
 {
     static const char *const names[] = {"run", "bench", "plan", NULL};
     ck_assert_str_eq(options_nearest("rnu", names, 4, sizeof names[0]), "run");
     ck_assert_str_eq(options_nearest("bnch", names, 4, sizeof names[0]), "bench");
     ck_assert_str_eq(options_nearest("planet", names, 4, sizeof names[0]), "plan");
-    ck_assert_ptr_null(options_nearest("planets", names, 4, sizeof names[0]));
+    ck_assert_str_eq(options_nearest("RUN", names, 4, sizeof names[0]), "run");
+    ck_assert_str_eq(options_nearest("benchmark", names, 4, sizeof names[0]), "bench");
+    ck_assert_str_eq(options_nearest("pla", names, 4, sizeof names[0]), "plan");
+    ck_assert_ptr_null(options_nearest("platter", names, 4, sizeof names[0]));
+    ck_assert_ptr_null(options_nearest("runs of luck", names, 0, sizeof names[0]));
     ck_assert_ptr_null(options_nearest("", names, 4, sizeof names[0]));
     ck_assert_ptr_null(options_nearest("x", names, 4, sizeof names[0]));
 }
@@ -323,8 +332,13 @@ START_TEST(help_lists_every_row_with_its_value_and_default)
     options_help(out, &command);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "usage: k3ring paint FILE [FILE] [options]\n"));
+    ck_assert_ptr_nonnull(strstr(text, "\n\nMeasures:\n  --count "));
+    ck_assert_ptr_nonnull(strstr(text, "SIZE: bytes, or a number with a binary unit"));
     for (size_t i = 0; i < countof(rows); i++) {
         char wanted[80];
+        if (rows[i].type == OPTION_HEADING) {
+            continue;
+        }
         snprintf(wanted, sizeof wanted, "  --%s ", rows[i].name);
         const char *line = strstr(text, wanted);
         ck_assert_msg(line != NULL, "%s not in\n%s", wanted, text);
@@ -337,6 +351,114 @@ START_TEST(help_lists_every_row_with_its_value_and_default)
     ck_assert_ptr_nonnull(strstr(text, "--choice red|green|blue"));
     ck_assert_ptr_null(strstr(text, "(null)"));
     free(text);
+}
+END_TEST
+
+/* What help says in a terminal of so many columns. Free it. */
+static char *help_in_columns(unsigned short columns)
+{
+    int master, slave;
+    struct winsize size = {.ws_row = 24, .ws_col = columns};
+    char *text = calloc(1, 16384);
+    size_t used = 0;
+    bool ended = false;
+    ck_assert_ptr_nonnull(text);
+    ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, &size), 0);
+    pid_t child = fork(); /* a terminal takes little before somebody reads */
+    if (child == 0) {
+        FILE *out = fdopen(slave, "w");
+        options_help(out, &command);
+        fclose(out);
+        _exit(0);
+    }
+    /* The slave stays open here: what was written is lost when the last one closes. */
+    struct pollfd readable = {.fd = master, .events = POLLIN};
+    while (!ended || poll(&readable, 1, 0) > 0) {
+        if (poll(&readable, 1, 20) > 0) {
+            ssize_t got = read(master, text + used, 16383 - used);
+            used += got > 0 ? (size_t)got : 0;
+        }
+        ended = ended || waitpid(child, NULL, WNOHANG) == child;
+    }
+    close(slave);
+    close(master);
+    return text;
+}
+
+START_TEST(help_is_as_wide_as_the_terminal)
+{
+    static const unsigned short columns[] = {20, 60, 80, 100, 300};
+    static const size_t most[] = {48, 60, 80, 100, 100};
+    for (size_t i = 0; i < countof(columns); i++) {
+        char *text = help_in_columns(columns[i]);
+        size_t widest = 0;
+        ck_assert_ptr_nonnull(strstr(text, "--list"));
+        for (const char *line = text; *line != '\0';) {
+            size_t length = strcspn(line, "\r\n");
+            widest = length > widest ? length : widest;
+            line += length + strspn(line + length, "\r\n");
+        }
+        ck_assert_msg(widest <= most[i] && widest > most[i] - 20, "%zu of %zu columns:\n%s", widest,
+                      most[i], text);
+        free(text);
+    }
+}
+END_TEST
+
+START_TEST(an_option_of_tests_is_parsed_and_not_shown)
+{
+    static const struct option_row secret[] = {
+        {"open", OPTION_FLAG, offsetof(struct target, loud), NULL, 0, 0, NULL, NULL, "is told"},
+        {"hidden", OPTION_COUNT, offsetof(struct target, count), "1", 0, 9, NULL, "N", NULL}};
+    static const struct command hiding = {"hide", "", "Hides.", secret, countof(secret), 0, 0};
+    char name[] = "hide", option[] = "--hidden=4";
+    char *argv[] = {name, option, NULL};
+    char *text = NULL;
+    size_t size = 0;
+    ck_assert_int_eq(options_parse(&hiding, &target, 2, argv, positional, &help), 0);
+    ck_assert_uint_eq(target.count, 4);
+    FILE *out = open_memstream(&text, &size);
+    options_help(out, &hiding);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "--open"));
+    ck_assert_ptr_null(strstr(text, "--hidden"));
+    free(text);
+}
+END_TEST
+
+START_TEST(ranges_are_told_in_the_units_of_their_values)
+{
+    char text[OPTION_RANGE_BYTES];
+    static const struct option_row count = {.type = OPTION_COUNT, .min = 1, .max = 1024},
+        any = {.type = OPTION_COUNT, .max = UINT64_MAX}, choice = {.type = OPTION_CHOICE},
+        size = {.type = OPTION_SIZE, .min = 4096, .max = 16 * MIB},
+        least = {.type = OPTION_SIZE, .min = 1536, .max = UINT64_MAX / 4},
+        real = {.type = OPTION_REAL, .min = 50, .max = 2000};
+    options_range(&count, text);
+    ck_assert_str_eq(text, "1 to 1024");
+    options_range(&any, text);
+    ck_assert_str_eq(text, "");
+    options_range(&choice, text);
+    ck_assert_str_eq(text, "");
+    options_range(&size, text);
+    ck_assert_str_eq(text, "4K to 16M");
+    options_range(&least, text);
+    ck_assert_str_eq(text, "at least 1536");
+    options_range(&real, text);
+    ck_assert_str_eq(text, "0.050 to 2");
+}
+END_TEST
+
+START_TEST(a_message_says_what_may_be_typed_instead)
+{
+    expect_usage(parse("a", "--count=x", NULL, NULL), "from 1 to 1000, nor auto");
+    expect_usage(parse("a", "--count", "--size", "4K"), "needs a value: N|auto; '--size' follows");
+    expect_usage(parse("a", "--size=1K", NULL, NULL), "4K to 16G");
+    expect_usage(parse("a", "--share=most", NULL, NULL), "SIZE|N%|all|auto");
+    expect_usage(parse("a", "--choice=gren", NULL, NULL), "did you mean green?");
+    expect_usage(parse("-count", "3", "a", NULL), "two dashes: --count N|auto");
+    expect_usage(parse("a", "b", "c", NULL), "One word too many");
+    expect_usage(parse("--loud", NULL, NULL, NULL), "FILE is missing");
 }
 END_TEST
 
@@ -422,12 +544,16 @@ static Suite *options_suite(void)
     tcase_add_test(line, values_follow_a_blank_or_an_equals_sign);
     tcase_add_test(line, a_missing_value_is_named_with_its_form);
     tcase_add_test(line, an_unknown_option_is_answered_with_the_nearest);
-    tcase_add_test(line, the_nearest_name_is_at_most_two_edits_away);
+    tcase_add_test(line, the_nearest_name_is_at_most_two_edits_away_or_cut_short);
     tcase_add_test(line, a_list_takes_one_more_each_time);
     tcase_add_test(line, two_dashes_end_the_options);
     tcase_add_test(line, too_few_or_too_many_words_are_refused);
     tcase_add_test(line, help_wins_over_what_is_missing);
     tcase_add_test(line, help_lists_every_row_with_its_value_and_default);
+    tcase_add_test(line, help_is_as_wide_as_the_terminal);
+    tcase_add_test(line, an_option_of_tests_is_parsed_and_not_shown);
+    tcase_add_test(line, ranges_are_told_in_the_units_of_their_values);
+    tcase_add_test(line, a_message_says_what_may_be_typed_instead);
     Suite *suite = suite_create("options");
     suite_add_tcase(suite, values);
     suite_add_tcase(suite, line);
