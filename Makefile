@@ -1,5 +1,6 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
-#   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | install DESTDIR= PREFIX= | clean
+#   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | clean
+#   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX=
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -27,7 +28,7 @@ CPPFLAGS += -DK3RING_DEBUG -DK3RING_SANITIZED
 endif
 
 LIB_SRC  := $(wildcard core/base/*.c core/model/*.c core/exec/*.c io/*.c kernels/*.c cache/*.c planner/*.c)
-CLI_SRC  := $(wildcard core/cli/*.c)
+CLI_SRC  := $(filter-out core/cli/main%,$(wildcard core/cli/*.c))
 UNIT_SRC := $(wildcard tests/unit/*_test.c)
 TEST_SRC := $(wildcard tests/*_test.c)
 HELP_SRC := $(wildcard tests/support/*.c)
@@ -42,6 +43,8 @@ CLI_LIB  := $(BUILD)/libcli.a
 UNIT     := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRC))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SRC))
+MAN      := $(patsubst docs/%.txt,$(BUILD)/%.1,$(wildcard docs/man/*.txt))
+PAGES    := $(MAN) $(BUILD)/completion/bash $(BUILD)/completion/zsh
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null)
 
 all: $(BUILD)/k3ring
@@ -54,7 +57,7 @@ $(LIB): $(call obj,$(LIB_SRC))
 	@echo "  AR   $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(CLI_LIB): $(call obj,$(filter-out core/cli/main.c,$(CLI_SRC)))
+$(CLI_LIB): $(call obj,$(CLI_SRC))
 	@echo "  AR   $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -79,7 +82,24 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call obj,$(BENCH_HELP)) $(CLI_LIB) $(
 	@echo "  LINK $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-tests: $(UNIT) $(TESTS) $(BUILD)/k3ring
+# Manual and completions are made of the option tables by a program that has them.
+$(BUILD)/pages: $(call obj,core/cli/main_pages.c) $(CLI_LIB) $(LIB)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/man/%.1: docs/man/%.txt $(BUILD)/pages
+	@mkdir -p $(@D)
+	@echo "  MAN  $@"
+	$(Q)$(BUILD)/pages man $* < $< > $@.tmp && mv $@.tmp $@
+
+$(BUILD)/completion/%: $(BUILD)/pages
+	@mkdir -p $(@D)
+	@echo "  TAB  $@"
+	$(Q)$(BUILD)/pages $* > $@.tmp && mv $@.tmp $@
+
+pages: $(PAGES)
+
+tests: $(UNIT) $(TESTS) $(BUILD)/k3ring $(PAGES)
 
 test: tests
 	$(Q)BUILD=$(BUILD) CC="$(CC)" sh tests/run.sh $(UNIT) $(TESTS)
@@ -120,17 +140,33 @@ tidy: $(BUILD)/tests/unit/tidy_test
 bench: $(BENCHES) $(BUILD)/k3ring
 	$(Q)BUILD=$(BUILD) sh bench/run.sh
 
-install: $(BUILD)/k3ring
-	install -d $(DESTDIR)$(PREFIX)/bin
+# Every file of an installation, once: what install copies, uninstall removes.
+SHARE    := $(PREFIX)/share
+BASH_TAB := $(SHARE)/bash-completion/completions
+ZSH_TAB  ?= $(SHARE)/zsh/site-functions
+DOC_DIR  := $(SHARE)/doc/k3ring
+DOC_SRC  := README.md LICENSE $(filter-out docs/README.md,$(wildcard docs/*.md))
+
+install: $(BUILD)/k3ring $(PAGES)
+	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(SHARE)/man/man1 $(BASH_TAB) $(ZSH_TAB) \
+		$(DOC_DIR))
 	install -m 755 $(BUILD)/k3ring $(DESTDIR)$(PREFIX)/bin/k3ring
+	install -m 644 $(MAN) $(DESTDIR)$(SHARE)/man/man1
+	install -m 644 $(BUILD)/completion/bash $(DESTDIR)$(BASH_TAB)/k3ring
+	install -m 644 $(BUILD)/completion/zsh $(DESTDIR)$(ZSH_TAB)/_k3ring
+	install -m 644 $(DOC_SRC) $(DESTDIR)$(DOC_DIR)
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/k3ring
+	rm -f $(addprefix $(DESTDIR)$(SHARE)/man/man1/,$(notdir $(MAN)))
+	rm -f $(DESTDIR)$(BASH_TAB)/k3ring $(DESTDIR)$(ZSH_TAB)/_k3ring
+	rm -f $(addprefix $(DESTDIR)$(DOC_DIR)/,$(notdir $(DOC_SRC)))
+	[ ! -d $(DESTDIR)$(DOC_DIR) ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOC_DIR)
 
 clean:
 	rm -rf $(BUILD)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-.PHONY: all tests soak fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall clean
+.PHONY: all pages tests soak fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall clean
 .SECONDARY:

@@ -5,7 +5,7 @@
 #   packages.sh oracle   also what make test-oracle uses, unless node and npm are there already
 set -eu
 build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev libpcre2-dev"
-tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio"
+tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio mandoc zsh"
 wanted=$build
 case ${1:-} in
 test) wanted="$build $tests" ;;
