@@ -1,6 +1,6 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
 #   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | clean
-#   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX=
+#   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX= | deb
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -163,10 +163,14 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(DOC_DIR)/,$(notdir $(DOC_SRC)))
 	[ ! -d $(DESTDIR)$(DOC_DIR) ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOC_DIR)
 
+deb: $(BUILD)/k3ring $(PAGES)
+	$(Q)BUILD=$(BUILD) sh docs/packaging/deb.sh
+
 clean:
 	rm -rf $(BUILD)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
-.PHONY: all pages tests soak fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall clean
+.PHONY: all pages tests soak fuzz fuzzers test test-oracle asan tsan tidy bench install uninstall deb \
+        clean
 .SECONDARY:
