@@ -10,17 +10,18 @@ SANITIZE ?=
 OPTIMIZE ?= -O2 -g
 Q        := $(if $(V),,@)
 
-WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wformat-security -Werror
+HARDEN   := -fPIE -fstack-protector-strong -fstack-clash-protection -fcf-protection
 CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -ffp-contract=off -fno-math-errno \
-            -pthread -fPIE -fstack-protector-strong
+            -pthread $(HARDEN)
 CPPFLAGS += -I.
-LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now
+LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now,-z,noexecstack
 LIBS     := -luring -lcjson -lnettle -lxxhash -lpcre2-8 -lm
 # Sanitizers bring their own allocator and their own flags.
 ifeq ($(SANITIZE),)
 LIBS     += -ljemalloc
 CPPFLAGS += -DK3RING_JEMALLOC
-CPPFLAGS += -D_FORTIFY_SOURCE=2
+CPPFLAGS += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 # the C library takes less where it must
 else
 CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
 LDFLAGS  += -fsanitize=$(SANITIZE)
