@@ -23,7 +23,7 @@ make_seeds() {
     "$k3ring" synth "$model" >/dev/null 2>&1 || return 1
     "$k3ring" pack "$model" "$seeds/raw/pack" --quiet >/dev/null 2>&1
     "$k3ring" run "$model" --ids 3,141,59 --gen 4 --cache-policy lhr --heat "$seeds/raw/heat" \
-        --trace "$seeds/raw/run.k3rt" --quiet >/dev/null 2>&1
+        --trace "$seeds/raw/run.k3rt" --save-state "$seeds/raw/state" --quiet >/dev/null 2>&1
     seed config "$model/config.json"
     seed index "$model/model.safetensors.index.json"
     for shard in "$model"/*.safetensors; do
@@ -45,6 +45,15 @@ make_seeds() {
     done >"$seeds/raw/tiktoken.model"
     seed tokenizer "$seeds/raw/tiktoken.model"
     mkdir -p "$seeds/tiles"
+    printf '\000' | cat "$seeds/raw/state" - >"$seeds/raw/state.in"
+    seed state "$seeds/raw/state.in"
+    printf 'rMODEL\n--ids\n3,141,59\n--ram=1.25G\n--temperature\n0.5\n--\n-x' >"$seeds/raw/words"
+    seed arguments "$seeds/raw/words"
+    printf '%s' '{"tools":[{"type":"function","function":{"name":"f"}}],"messages":[{"role":"user",
+        "content":"a"},{"role":"assistant","reasoning_content":"b","content":"c","tool_calls":[{"id":
+        "1","type":"function","function":{"name":"f","arguments":"{\"x\":[1,null]}"}}]},{"role":
+        "tool","tool_call_id":"1","content":"d"}]}' >"$seeds/raw/chat.json"
+    seed chat "$seeds/raw/chat.json"
     rm -rf "$seeds/raw"
 }
 
@@ -55,7 +64,7 @@ run_one() {
     [ -d "$corpus" ] || corpus=
     log=$found/$name.log
     # shellcheck disable=SC2086
-    "$bin/$name" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=4096 -max_len=65536 \
+    "$bin/$name" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=4096 -max_len=131072 \
         -artifact_prefix="$found/$name-" -print_final_stats=1 "$found/work/$name" "$seeds/$name" \
         $corpus >"$log" 2>&1
     status=$?
