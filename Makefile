@@ -16,7 +16,7 @@ CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -ffp-contract=off -fno-ma
             -pthread $(HARDEN)
 CPPFLAGS += -I.
 LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now,-z,noexecstack
-LIBS     := -luring -lcjson -lnettle -lxxhash -lpcre2-8 -lm
+LIBS     := -luring -lcjson -lnettle -lxxhash -lpcre2-8 -ledit -lm
 # Sanitizers bring their own allocator and their own flags.
 ifeq ($(SANITIZE),)
 LIBS     += -ljemalloc

@@ -3,6 +3,7 @@
 
 const struct subcommand subcommands[] = {
     {&command_run, cmd_run, "run a model: text in, text out, or token ids"},
+    {&command_chat, cmd_chat, "talk with a model, on a terminal or through a pipe"},
     {&command_batch, cmd_batch, "run many prompts together, one pass of the weights for all"},
     {&command_score, cmd_score, "how likely a model finds a text: perplexity and log "
      "probabilities"},

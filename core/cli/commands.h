@@ -18,6 +18,7 @@ extern const struct subcommand subcommands[];
 extern const uint32_t subcommand_count;
 
 extern const struct command command_run;
+extern const struct command command_chat;
 extern const struct command command_batch;
 extern const struct command command_score;
 extern const struct command command_plan;
@@ -31,6 +32,7 @@ extern const struct command command_synth;
 extern const struct command command_tokenize;
 
 int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_batch(int argc, char **argv);
 int cmd_score(int argc, char **argv);
 int cmd_plan(int argc, char **argv);

@@ -5,7 +5,8 @@
 #   packages.sh oracle   also what make test-oracle uses, unless node and npm are there already
 #   packages.sh deb      also what make deb uses, and what its check does
 set -eu
-build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev libpcre2-dev"
+build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev
+       libpcre2-dev libedit-dev"
 tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio mandoc zsh"
 deb="dpkg-dev binutils lintian"
 wanted=$build

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef CLI_CHAT_H
+#define CLI_CHAT_H
+
+/* `k3ring chat`: what its files share. cmd_chat.c opens everything and holds the conversation,
+ * chat_commands.c has the lines that begin with `/`, chat_once.c answers a file. */
+
+#include "core/base/file.h"
+#include "core/cli/chat_line.h"
+#include "core/cli/chat_show.h"
+#include "core/cli/chat_talk.h"
+#include "core/cli/engine_options.h"
+#include "core/cli/output.h"
+#include "core/cli/sample_options.h"
+#include "core/cli/tuning.h"
+#include "core/exec/saved_state.h"
+
+#define CHAT_UNSET UINT64_MAX /* an option that was not given */
+
+struct chat_cli {
+    struct engine_cli engine;
+    struct sample_cli sample;
+    const char *tokenizer, *system, *tools, *messages, *json, *session;
+    uint64_t effort, gen;
+    bool thinking, no_thinking, no_history;
+};
+
+struct chat_session {
+    const struct chat_cli *cli;
+    struct tokenizer *tokenizer;
+    struct talk talk;
+    struct show show;
+    struct line_reader *lines;
+    struct engine *engine;
+    struct sampling sampling;
+    struct tuning tuning;
+    struct progress progress;
+    struct output json;
+    struct saved_state saved; /* --session, between being read and being loaded */
+    bool resumed;             /* there was one */
+    bool reread;              /* but with another effort than is asked for now */
+    /* all answers so far */
+    uint32_t answers;
+    uint64_t made_tokens, read_tokens;
+    uint64_t first_ns, rest_ns, rest_tokens;
+};
+
+/* Files of conversations and tools. */
+#define CHAT_FILE_BYTES_MAX (64 * MIB)
+
+/* Lets the model answer what was said, on the screen; counts it. As talk_answer(). */
+int chat_answer(struct chat_session *s, struct talk_answer *answer);
+
+/* Reads a conversation in place of the present one: ERR_USAGE, ERR_IO and so on leave that as it
+ * was. */
+int chat_load(struct chat_session *s, const char *path);
+
+/* --session (chat_session.c). Before the engine is open: reads the conversation kept there, if one
+ * is. Then: makes it the engine's state. After a turn: keeps it. Nothing without the option. */
+int chat_session_read(struct chat_session *s);
+int chat_session_load(struct chat_session *s);
+int chat_session_keep(struct chat_session *s);
+
+/* A file a user named. ERR_USAGE when there is none; as file_read() otherwise. */
+int chat_read_file(const char *path, struct file_text *file);
+
+/* 1: the session is to end. Errors of a command are told and are none. */
+int chat_command(struct chat_session *s, const char *line);
+
+/* Sets effort and thinking by a word, "low", "high", "max" or "off". False for any other. */
+bool chat_set_effort(struct chat *chat, const char *word);
+const char *chat_effort_word(const struct chat *chat);
+
+/* Answers once what was loaded. */
+int chat_once(struct chat_session *s);
+
+#endif

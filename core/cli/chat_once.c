@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One answer to a conversation from a file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/cli/chat.h"
+
+static const char *finish_name(const struct chat_message *message,
+                               const struct talk_answer *answer)
+{
+    bool calls = answer->result.finish == FINISH_STOP && message->call_count > 0;
+    return calls ? "tool_calls" : generate_finish_name(answer->result.finish);
+}
+
+static bool add_ids(cJSON *root, const char *key, const uint32_t *ids, uint32_t count)
+{
+    cJSON *list = cJSON_AddArrayToObject(root, key);
+    bool whole = list != NULL;
+    for (uint32_t i = 0; i < count && whole; i++) {
+        whole = cJSON_AddItemToArray(list, cJSON_CreateNumber(ids[i]));
+    }
+    return whole;
+}
+
+static bool add_usage(cJSON *root, const struct talk_answer *answer)
+{
+    cJSON *usage = cJSON_AddObjectToObject(root, "usage");
+    return usage != NULL &&
+           cJSON_AddNumberToObject(usage, "prompt_tokens", answer->prompt_tokens) != NULL &&
+           cJSON_AddNumberToObject(usage, "completion_tokens", answer->result.count) != NULL &&
+           cJSON_AddNumberToObject(usage, "first_token_s",
+                                   (double)answer->result.first_ns / 1e9) != NULL &&
+           cJSON_AddNumberToObject(usage, "other_tokens_s",
+                                   (double)answer->result.rest_ns / 1e9) != NULL;
+}
+
+static cJSON *document(struct chat_session *s, const struct talk_answer *answer)
+{
+    char hash[65];
+    const struct chat *chat = &s->talk.chat;
+    const struct chat_message *message = &chat->message[chat->count - 1];
+    cJSON *root = cJSON_CreateObject();
+    cJSON *said = chat_message_json(message);
+    generate_hash_text(answer->result.hash, hash);
+    bool whole = root != NULL && said != NULL && cJSON_AddItemToObject(root, "message", said);
+    if (!whole) {
+        cJSON_Delete(said);
+    }
+    whole = whole &&
+            cJSON_AddStringToObject(root, "finish_reason", finish_name(message, answer)) != NULL &&
+            add_usage(root, answer) &&
+            add_ids(root, "prompt_ids", s->talk.ids.ids, answer->prompt_tokens) &&
+            add_ids(root, "generated_ids", answer->result.ids, answer->result.count) &&
+            cJSON_AddStringToObject(root, "logits_hash", hash) != NULL;
+    if (!whole) {
+        cJSON_Delete(root);
+        return NULL;
+    }
+    sampling_json(&s->sampling, root);
+    return root;
+}
+
+static int write_json(struct chat_session *s, const struct talk_answer *answer)
+{
+    TRY(output_json(s->json.file, document(s, answer)));
+    return output_commit(&s->json);
+}
+
+int chat_once(struct chat_session *s)
+{
+    struct talk_answer answer;
+    int rc = chat_answer(s, &answer);
+    if (rc == 0 && s->json.file != NULL) {
+        rc = write_json(s, &answer);
+    }
+    talk_answer_fini(&answer);
+    return rc;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A conversation in a file: messages, ids and the model's state (core/exec/saved_state.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/cli/chat.h"
+
+static int refuse_option(const struct chat_session *s, const char *name)
+{
+    return err_set(ERR_USAGE, "--%s: the conversation in %s has begun; leave --%s out, or give "
+                   "--session another file", name, s->cli->session, name);
+}
+
+int chat_session_read(struct chat_session *s)
+{
+    const struct chat_cli *cli = s->cli;
+    if (cli->session == NULL || !file_exists(cli->session)) {
+        return 0;
+    }
+    if (cli->system != NULL || cli->tools != NULL) {
+        return refuse_option(s, cli->system != NULL ? "system" : "tools");
+    }
+    TRY(saved_state_open(&s->saved, cli->session));
+    if (s->saved.tag != SAVED_CHAT) {
+        return err_set(ERR_USAGE, "--session: %s holds a state that is no conversation of `k3ring "
+                       "chat`; give another file", cli->session);
+    }
+    s->resumed = true;
+    int rc = chat_read_json(&s->talk.chat, s->saved.notes, s->saved.notes_bytes, cli->session);
+    for (uint32_t i = 0; i < s->talk.chat.count; i++) {
+        s->talk.calls += s->talk.chat.message[i].call_count;
+    }
+    return rc == ERR_USAGE ? ERR_MODEL : rc;
+}
+
+int chat_session_load(struct chat_session *s)
+{
+    if (!s->resumed) {
+        return 0;
+    }
+    struct talk *talk = &s->talk;
+    TRY(saved_state_load(&s->saved, s->engine));
+    TRY(engine_check_ids(s->engine, s->cli->session, s->saved.ids, s->saved.id_count));
+    talk->ids = (struct token_list){.ids = s->saved.ids, .count = s->saved.id_count,
+                                    .capacity = s->saved.id_count};
+    talk->known = s->saved.positions;
+    talk->rendered = talk->chat.count;
+    s->saved.ids = NULL;
+    saved_state_close(&s->saved);
+    if (s->reread) {
+        talk_restart(talk);
+    }
+    return 0;
+}
+
+static int write_session(struct chat_session *s, const char *notes, struct output *out)
+{
+    const struct saved_extra extra = {
+        .tag = SAVED_CHAT, .ids = s->talk.ids.ids, .id_count = (uint32_t)s->talk.ids.count,
+        .notes = notes, .notes_bytes = strlen(notes)};
+    fchmod(fileno(out->file), 0600); /* what was said is nobody else's */
+    int rc = saved_state_write(s->engine, &extra, out->file);
+    if (rc < 0) {
+        output_abandon(out);
+        return rc;
+    }
+    return output_commit(out);
+}
+
+int chat_session_keep(struct chat_session *s)
+{
+    struct output out;
+    if (s->cli->session == NULL) {
+        return 0;
+    }
+    char *notes = chat_json_text(&s->talk.chat);
+    int rc = notes != NULL ? output_open(&out, s->cli->session) : ERR_MEMORY;
+    rc = rc == 0 ? write_session(s, notes, &out) : rc;
+    free(notes);
+    return rc;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* k3ring chat on a terminal: typing, pasting, commands, Ctrl-C and Ctrl-D. */
+
+#include <check.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/process.h"
+#include "tests/support/suite.h"
+#include "tests/support/talker.h"
+
+#define WATCHDOG_SECONDS 120
+#define PATIENCE_MS 60000
+#define TEXT_BYTES 262144
+
+static struct tiny scripted, wild, folder;
+static char history[TINY_PATH_BYTES];
+static int master = -1;
+static pid_t pid;
+static char text[TEXT_BYTES]; /* all that came */
+static size_t text_bytes, looked_bytes;
+
+/* Starts it on a terminal of its own; false: there is none here. */
+static bool start(const struct tiny *model, const char *more)
+{
+    struct winsize size = {.ws_row = 40, .ws_col = 100};
+    master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
+        printf("skip: no pseudo terminal\n");
+        return false;
+    }
+    const char *name = ptsname(master);
+    ioctl(master, TIOCSWINSZ, &size);
+    text_bytes = looked_bytes = 0;
+    text[0] = '\0';
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        char state[TINY_PATH_BYTES + 16];
+        setsid();
+        int slave = open(name, O_RDWR); /* becomes the controlling terminal: Ctrl-C is a signal */
+        dup2(slave, STDIN_FILENO);
+        dup2(slave, STDOUT_FILENO);
+        dup2(slave, STDERR_FILENO);
+        close(slave);
+        close(master);
+        snprintf(state, sizeof state, "XDG_STATE_HOME=%s", folder.dir);
+        char *environment[] = {state, (char *)"TERM=xterm", (char *)"HOME=/nonexistent", NULL};
+        execle(process_binary(), "k3ring", "chat", model->dir, "--io", "pread", "--threads", "1",
+               more, NULL, environment);
+        _exit(127);
+    }
+    return true;
+}
+
+static bool read_more(int milliseconds)
+{
+    struct pollfd polled = {.fd = master, .events = POLLIN};
+    if (poll(&polled, 1, milliseconds) <= 0) {
+        return false;
+    }
+    ssize_t got = read(master, text + text_bytes, sizeof text - 1 - text_bytes);
+    text_bytes += got > 0 ? (size_t)got : 0;
+    text[text_bytes] = '\0';
+    return got > 0;
+}
+
+/* Waits until part has come behind what was looked at before. */
+static void see(const char *part)
+{
+    char *found;
+    while ((found = strstr(text + looked_bytes, part)) == NULL) {
+        ck_assert_msg(read_more(PATIENCE_MS), "no \"%s\" in: %s", part, text + looked_bytes);
+    }
+    looked_bytes = (size_t)(found - text) + strlen(part);
+}
+
+static void type(const char *keys)
+{
+    ck_assert_int_eq(write(master, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+/* Waits for the end, and says how it was. */
+static int status(void)
+{
+    int raw;
+    while (read_more(PATIENCE_MS)) {
+    }
+    ck_assert_int_eq(waitpid(pid, &raw, 0), pid);
+    close(master);
+    return WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+}
+
+static void see_prompt(void)
+{
+    see("> ");
+}
+
+START_TEST(a_turn_and_its_end)
+{
+    struct stat st;
+    if (!start(&scripted, "--effort=low")) {
+        return;
+    }
+    see("effort low");
+    see_prompt();
+    type("Hello\r");
+    see("reading ");
+    see("\033[2m"); /* dim */
+    see("Hi!");
+    see("\033[0m");
+    see_prompt();
+    type("\004");
+    ck_assert_int_eq(status(), 0);
+    ck_assert_int_eq(stat(history, &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0600);
+}
+END_TEST
+
+START_TEST(commands_and_what_is_nearly_one)
+{
+    char path[TINY_PATH_BYTES], line[TINY_PATH_BYTES + 16];
+    size_t size;
+    if (!start(&scripted, "--no-thinking")) {
+        return;
+    }
+    tiny_path(&folder, "saved.json", path);
+    see_prompt();
+    type("/help\r");
+    see("/effort low|high|max|off");
+    see_prompt();
+    type("/sav x\r");
+    see("did you mean /save?");
+    see_prompt();
+    type("//Hello\r");
+    see("Hi!");
+    see_prompt();
+    snprintf(line, sizeof line, "/save %s\r", path);
+    type(line);
+    see("saved 2 messages");
+    see_prompt();
+    unsigned char *saved = tiny_read(&folder, "saved.json", &size);
+    ck_assert_ptr_nonnull(memmem(saved, size, "\"content\": \"/Hello\"", 19));
+    free(saved);
+    type("/stats\r");
+    see("of 4096 positions");
+    see_prompt();
+    type("/effort medium\r");
+    see("none of low, high, max, off");
+    see_prompt();
+    type("/effort high\r");
+    see("read again with the next turn");
+    see_prompt();
+    type("/reset\r");
+    see("a new conversation");
+    see_prompt();
+    snprintf(line, sizeof line, "/load %s\r", path);
+    type(line);
+    see("2 messages from");
+    see_prompt();
+    type("/load\r");
+    see("/load takes FILE");
+    see_prompt();
+    type("/exit\r");
+    ck_assert_int_eq(status(), 0);
+}
+END_TEST
+
+static void expect_said(const char *path, const char *content)
+{
+    char line[TINY_PATH_BYTES + 16];
+    size_t size;
+    snprintf(line, sizeof line, "/save %s\r", path);
+    type(line);
+    see(" messages in "); /* not the echo */
+    unsigned char *saved = tiny_read(&folder, "saved.json", &size);
+    ck_assert_msg(memmem(saved, size, content, strlen(content)) != NULL, "%s not in %.*s", content,
+                  (int)size, saved);
+    free(saved);
+}
+
+START_TEST(pastes_lines_that_go_on_and_editing)
+{
+    char path[TINY_PATH_BYTES];
+    if (!start(&scripted, "--no-thinking")) {
+        return;
+    }
+    tiny_path(&folder, "saved.json", path);
+    see_prompt();
+    type("\033[200~one\rtwo\nthree\n\033[201~\r");
+    see("Hi!");
+    see_prompt();
+    type("four\\\r");
+    see("... ");
+    type("five\r");
+    see("Hi!");
+    see_prompt();
+    type("x\u4F60z\001<\005>\002\002\177!\r"); /* home, end, two left, delete backwards */
+    see("Hi!");
+    see_prompt();
+    expect_said(path, "\"one\\ntwo\\nthree\"");
+    expect_said(path, "\"four\\nfive\"");
+    expect_said(path, "\"<x!z>\"");
+    type("\004");
+    ck_assert_int_eq(status(), 0);
+}
+END_TEST
+
+START_TEST(ctrl_c_drops_a_line)
+{
+    if (!start(&scripted, "--no-thinking")) {
+        return;
+    }
+    see_prompt();
+    type("never said\003");
+    see("(Ctrl-D or /exit ends)");
+    see_prompt();
+    type("Hello\r");
+    see("Hi!");
+    see_prompt();
+    type("/stats\r");
+    see("in 1 answers");
+    see_prompt();
+    type("\004");
+    ck_assert_int_eq(status(), 0);
+}
+END_TEST
+
+/* This one would talk for ever. */
+START_TEST(ctrl_c_stops_an_answer_and_keeps_the_turn)
+{
+    if (!start(&wild, "--effort=max")) {
+        return;
+    }
+    see_prompt();
+    type("Hello\r");
+    see("\033[2m");
+    type("\003");
+    see("[stopped; the turn is kept]");
+    see_prompt();
+    type("/stats\r");
+    see("in 1 answers");
+    see_prompt();
+    type("again\r");
+    see("\033[2m");
+    type("\003");
+    see("[stopped; the turn is kept]");
+    see_prompt();
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(status(), 128 + SIGTERM);
+}
+END_TEST
+
+static Suite *terminal_suite(void)
+{
+    Suite *suite = suite_create("chat_terminal");
+    TCase *all = tcase_create("all");
+    tcase_set_timeout(all, WATCHDOG_SECONDS);
+    tcase_add_test(all, a_turn_and_its_end);
+    tcase_add_test(all, commands_and_what_is_nearly_one);
+    tcase_add_test(all, pastes_lines_that_go_on_and_editing);
+    tcase_add_test(all, ctrl_c_drops_a_line);
+    tcase_add_test(all, ctrl_c_stops_an_answer_and_keeps_the_turn);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+int main(void)
+{
+    if (process_binary() == NULL) {
+        fprintf(stderr, "build k3ring first: this test runs it\n");
+        return EXIT_FAILURE;
+    }
+    talker_scripted(&scripted, TINY_MEMORY, "Hi!", false);
+    talker_scripted(&wild, TINY_MEMORY, "ab", true);
+    tiny_folder(&folder, TINY_MEMORY);
+    tiny_path(&folder, "k3ring/chat_history", history);
+    int failed = suite_run(terminal_suite());
+    tiny_remove(&scripted);
+    tiny_remove(&wild);
+    tiny_remove(&folder);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
