@@ -12,6 +12,7 @@
 #include "core/base/nondet.h"
 #include "core/cli/chat.h"
 #include "core/cli/commands.h"
+#include "core/cli/prompt.h"
 #include "core/cli/report.h"
 #include "core/cli/signals.h"
 #include "core/cli/text.h"
@@ -366,7 +367,7 @@ static int prepare(struct chat_session *s, const char *model)
 {
     const struct chat_cli *cli = s->cli;
     TRY(check_options(cli));
-    TRY(tokenizer_open(cli->tokenizer != NULL ? cli->tokenizer : model, &s->tokenizer));
+    TRY(prompt_open_tokenizer(cli->tokenizer, model, &s->tokenizer));
     talk_init(&s->talk, s->tokenizer);
     TRY(sampling_open(&s->sampling, &cli->sample));
     if (cli->tools != NULL) {

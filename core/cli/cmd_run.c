@@ -40,8 +40,9 @@ enum { DRAFT_NONE, DRAFT_NGRAM, DRAFT_NGRAM_FIXED };
 
 static const struct option_row rows[] = {
     PROMPT_OPTION_ROWS(struct run_cli, "prompt token ids, like 3,141,59"),
+    PROMPT_CHAT_ROWS(struct run_cli),
     {"gen", OPTION_COUNT, offsetof(struct run_cli, gen), "16", 1, 1U << 30, NULL, "N",
-     "tokens to make; end ids are ignored unless --stop names them"},
+     "tokens to make; end ids are ignored unless --stop or --chat is given"},
     {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
      "ids that end the run once made"},
     {"stop-text", OPTION_LIST, offsetof(struct run_cli, stop_text), NULL, 0, 0, NULL, "TEXT",
@@ -232,6 +233,10 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     }
     if (!run->cli->engine.quiet && rc == 0) {
         report_print(&r);
+        if (run->text.chat != NULL && run->result.finish == FINISH_LENGTH) {
+            fputs("k3ring: the answer was not over; give a larger --gen, or less --effort\n",
+                  stderr);
+        }
     }
     return rc;
 }
@@ -351,11 +356,18 @@ static int prepare_choice(struct run *run, const struct run_cli *cli)
 static int prepare(struct run *run, const struct run_cli *cli, const char *model)
 {
     const char *tokenizer = cli->prompt.tokenizer != NULL ? cli->prompt.tokenizer : model;
+    if (cli->prompt.chat && cli->state.load != NULL) {
+        return err_set(ERR_USAGE, "--chat: makes a first turn; leave --load-state out, or go on "
+                       "with `k3ring chat --session FILE`");
+    }
     TRY(prepare_choice(run, cli));
     TRY(prepare_state(run, cli, model));
     TRY(settle_positions(run, cli));
     TRY(run_text_open(&run->text, run->prompt.tokenizer, tokenizer, &cli->stop_text,
                       cli->json != NULL));
+    if (cli->prompt.chat) {
+        TRY(run_text_chat(&run->text, cli->prompt.effort != PROMPT_EFFORT_OFF));
+    }
     if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
         return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
     }

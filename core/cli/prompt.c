@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/model/chat.h"
 #include "core/model/model.h"
 
 #define FILE_BYTES_MAX (256 * MIB)
@@ -50,11 +51,10 @@ static int read_file(const char *path, const char *called, struct byte_list *tex
     return rc;
 }
 
-/* The tokenizer that lies with the model, unless another one is given. */
-static int open_tokenizer(const struct prompt_cli *cli, const char *dir, struct tokenizer **out)
+int prompt_open_tokenizer(const char *given, const char *dir, struct tokenizer **out)
 {
-    if (cli->tokenizer != NULL) {
-        return tokenizer_open(cli->tokenizer, out);
+    if (given != NULL) {
+        return tokenizer_open(given, out);
     }
     TRY(model_folder_check(dir));
     char *file = path_join(dir, TOKENIZER_FILE);
@@ -67,15 +67,39 @@ static int open_tokenizer(const struct prompt_cli *cli, const char *dir, struct 
     return rc < 0 ? rc : tokenizer_open(dir, out);
 }
 
+/* A first turn, up to where the answer begins. */
+static int encode_turn(const struct prompt *prompt, const struct prompt_cli *cli,
+                       const struct byte_list *text, struct token_list *list)
+{
+    struct chat chat;
+    if (memchr(text->bytes, '\0', text->count) != NULL) {
+        return err_set(ERR_USAGE, "--chat: the prompt holds a zero byte; give text");
+    }
+    char *turn = strndup((const char *)text->bytes, text->count);
+    if (turn == NULL) {
+        return err_set(ERR_MEMORY, "no memory for the prompt");
+    }
+    chat_init(&chat);
+    chat.thinking = cli->effort != PROMPT_EFFORT_OFF;
+    chat.effort = chat.thinking ? (enum chat_effort)(CHAT_EFFORT_LOW + cli->effort)
+                                : CHAT_EFFORT_NONE;
+    int rc = chat_add(&chat, CHAT_USER, turn);
+    rc = rc == 0 ? chat_render(&chat, prompt->tokenizer, list) : rc;
+    chat_fini(&chat);
+    free(turn);
+    return rc;
+}
+
 static int encode(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
-                  const void *text, size_t size_bytes)
+                  const struct byte_list *text)
 {
     struct token_list list = {0};
-    if (size_bytes == 0) {
+    if (text->count == 0) {
         return err_set(ERR_USAGE, "the text is empty; a model needs one token at least");
     }
-    TRY(open_tokenizer(cli, dir, &prompt->tokenizer));
-    int rc = tokenizer_encode(prompt->tokenizer, text, size_bytes, 0, &list);
+    TRY(prompt_open_tokenizer(cli->tokenizer, dir, &prompt->tokenizer));
+    int rc = cli->chat ? encode_turn(prompt, cli, text, &list)
+                       : tokenizer_encode(prompt->tokenizer, text->bytes, text->count, 0, &list);
     prompt->ids = list.ids;
     if (rc == 0 && list.count > UINT32_MAX) {
         rc = err_set(ERR_FIT, "the prompt has more than 2^32 tokens");
@@ -98,8 +122,14 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
     if (given > 1) {
         return err_set(ERR_USAGE, "give one of --ids, --prompt and --prompt-file");
     }
+    if (cli->chat && cli->ids != NULL) {
+        return err_set(ERR_USAGE, "--chat: give --prompt or --prompt-file; ids are taken as they "
+                       "are");
+    }
     if (cli->text != NULL) {
-        return encode(prompt, cli, dir, cli->text, strlen(cli->text));
+        const struct byte_list given_text = {.bytes = (unsigned char *)(uintptr_t)cli->text,
+                                             .count = strlen(cli->text)};
+        return encode(prompt, cli, dir, &given_text);
     }
     if (cli->file == NULL) {
         const char *ids = cli->ids != NULL ? cli->ids : fallback;
@@ -109,7 +139,7 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
     }
     const char *called = cli->file_called != NULL ? cli->file_called : "--prompt-file";
     int rc = read_file(cli->file, called, &text);
-    rc = rc < 0 ? rc : encode(prompt, cli, dir, text.bytes, text.count);
+    rc = rc < 0 ? rc : encode(prompt, cli, dir, &text);
     free(text.bytes);
     return rc;
 }

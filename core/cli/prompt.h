@@ -3,8 +3,8 @@
 #define CLI_PROMPT_H
 
 /* A prompt as a user gives it: ids, text, or a file of text. Text is encoded by the tokenizer that
- * lies with the model; nothing is put before or behind it, and what looks like a control token in
- * it is text. */
+ * lies with the model; nothing is put before or behind it unless it is a turn of a conversation,
+ * and what looks like a control token in it is text. */
 
 #include "core/cli/options.h"
 #include "core/model/tokenizer.h"
@@ -12,6 +12,8 @@
 struct prompt_cli {
     const char *ids, *text, *file, *tokenizer;
     const char *file_called; /* by messages; NULL: --prompt-file */
+    bool chat;               /* the text is what a user says: the model is to answer it */
+    uint64_t effort;         /* then: one of PROMPT_EFFORTS */
 };
 
 /* type: the command's struct, with a member `prompt` of struct prompt_cli. */
@@ -25,11 +27,23 @@ struct prompt_cli {
     {"tokenizer", OPTION_TEXT, offsetof(type, prompt.tokenizer), NULL, 0, 0, NULL, "FILE",        \
      "a tiktoken.model elsewhere than with MODEL"}
 
+/* type: as above. Rows of a command that takes a turn of a conversation for a prompt. */
+#define PROMPT_EFFORTS "low|high|max|off"
+#define PROMPT_EFFORT_OFF 3U
+#define PROMPT_CHAT_ROWS(type)                                                                    \
+    {"chat", OPTION_FLAG, offsetof(type, prompt.chat), NULL, 0, 0, NULL, NULL,                    \
+     "the prompt is what a user says; prints the response to it"},                                \
+    {"effort", OPTION_CHOICE, offsetof(type, prompt.effort), "max", 0, 0, PROMPT_EFFORTS, NULL,   \
+     "with --chat: how much the model thinks first"}
+
 struct prompt {
     uint32_t *ids;
     uint32_t count;               /* > 0 */
     struct tokenizer *tokenizer;  /* of text; NULL when ids were given */
 };
+
+/* The tokenizer that lies with the model in dir, unless another one is given. */
+int prompt_open_tokenizer(const char *given, const char *dir, struct tokenizer **out);
 
 /* Whether the user gave one. */
 bool prompt_given(const struct prompt_cli *cli);

@@ -32,6 +32,8 @@ void run_text_fini(struct run_text *t)
     free(t->piece.bytes);
     free(t->shown.bytes);
     free(t->kept.bytes);
+    free(t->reasoning.bytes);
+    chat_parser_close(t->chat);
     tokenizer_close(t->own);
     *t = (struct run_text){.rc = 0};
 }
@@ -64,10 +66,38 @@ static int keep(struct byte_list *list, const struct byte_list *more)
     return 0;
 }
 
+static void on_text(void *ctx, enum chat_channel channel, const char *text, size_t size_bytes)
+{
+    struct run_text *t = ctx;
+    const struct byte_list more = {.bytes = (unsigned char *)(uintptr_t)text, .count = size_bytes};
+    int rc = keep(channel == CHAT_REASONING ? &t->reasoning : &t->piece, &more);
+    t->rc = t->rc < 0 ? t->rc : rc;
+}
+
+int run_text_chat(struct run_text *t, bool thinking)
+{
+    const struct chat_events events = {.on_text = on_text, .ctx = t};
+    return chat_parser_open(&t->chat, t->tokenizer, thinking, &events);
+}
+
+/* Leaves in piece what the answer's response gets. */
+static int take_answer(struct run_text *t, const uint32_t *id)
+{
+    struct chat_message message = {.role = CHAT_ASSISTANT};
+    int rc = id != NULL ? chat_parser_push(t->chat, *id) : chat_parser_end(t->chat, &message);
+    chat_message_fini(&message);
+    return rc < 0 ? rc : t->rc;
+}
+
+static int take_token(struct run_text *t, const uint32_t *id)
+{
+    return id != NULL ? tokenizer_stream_push(&t->stream, *id, &t->piece)
+                      : tokenizer_stream_end(&t->stream, &t->piece);
+}
+
 static int take(struct run_text *t, const uint32_t *id)
 {
-    int rc = id != NULL ? tokenizer_stream_push(&t->stream, *id, &t->piece)
-                        : tokenizer_stream_end(&t->stream, &t->piece);
+    int rc = t->chat != NULL ? take_answer(t, id) : take_token(t, id);
     if (rc == ERR_USAGE) {
         err_clear(); /* an id of the model alone */
         rc = 0;
@@ -84,14 +114,16 @@ void run_text_take(struct run_text *t, const uint32_t *id)
 {
     t->piece.count = 0;
     t->shown.count = 0;
-    if (t->tokenizer != NULL && !run_text_over(t)) {
+    bool open = t->tokenizer != NULL && t->stop.found == NULL && t->rc >= 0;
+    if (open && (id == NULL || !run_text_over(t))) {
         t->rc = take(t, id);
     }
 }
 
 bool run_text_over(const struct run_text *t)
 {
-    return t->stop.found != NULL || t->rc < 0;
+    return t->stop.found != NULL || t->rc < 0 ||
+           (t->chat != NULL && chat_parser_over(t->chat));
 }
 
 static void add_text(cJSON *parent, const char *name, const void *bytes, size_t count)
@@ -107,6 +139,9 @@ void run_text_json(const struct run_text *t, cJSON *parent)
 {
     if (t->tokenizer != NULL && t->keeps) {
         add_text(parent, "text", t->kept.bytes, t->kept.count);
+    }
+    if (t->chat != NULL && t->keeps) {
+        add_text(parent, "reasoning", t->reasoning.bytes, t->reasoning.count);
     }
     if (t->stop.found != NULL) {
         add_text(parent, "stop_text", t->stop.found, strlen(t->stop.found));

@@ -7,6 +7,7 @@
 #include <cjson/cJSON.h>
 
 #include "core/cli/stop_text.h"
+#include "core/model/chat_parse.h"
 
 struct run_text {
     const struct tokenizer *tokenizer; /* NULL: nobody asked for text, and nothing is done */
@@ -16,6 +17,8 @@ struct run_text {
     struct byte_list piece, shown;     /* of the latest token; what of it can be shown now */
     bool keeps;
     struct byte_list kept;             /* all that was shown */
+    struct chat_parser *chat;          /* what is made is an answer: its response is shown */
+    struct byte_list reasoning;        /* of it */
     int rc;                            /* the first failure: the run ends with it */
 };
 
@@ -24,6 +27,8 @@ struct run_text {
  * run_text_fini, also after a failure. */
 int run_text_open(struct run_text *t, const struct tokenizer *given, const char *path,
                   const struct option_list *stops, bool keeps);
+/* What will be made is an answer of a conversation. After run_text_open. ERR_MEMORY. */
+int run_text_chat(struct run_text *t, bool thinking);
 void run_text_fini(struct run_text *t);
 
 /* What it takes in memory, a run of gen tokens through. */
@@ -33,10 +38,10 @@ uint64_t run_text_bytes(const struct run_text *t, uint64_t gen);
  * the model has and the tokenizer has not adds nothing. */
 void run_text_take(struct run_text *t, const uint32_t *id);
 
-/* The run ends here: a text was found, or memory was refused. */
+/* The run ends here: a text was found, the answer is over, or memory was refused. */
 bool run_text_over(const struct run_text *t);
 
-/* Adds "text", and "stop_text" when one ended the run. */
+/* Adds "text", "stop_text" when one ended the run, and an answer's "reasoning". */
 void run_text_json(const struct run_text *t, cJSON *parent);
 
 #endif

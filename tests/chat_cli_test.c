@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* k3ring chat in a pipe, for programs, and kept in a session. The scripted model says "Hi!". */
+
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include "tests/support/command.h"
+#include "tests/support/suite.h"
+#include "tests/support/talker.h"
+
+static struct tiny scripted, babbler;
+static char in_path[TINY_PATH_BYTES], talk_path[TINY_PATH_BYTES], session[TINY_PATH_BYTES];
+
+static void setup_once(void)
+{
+    talker_scripted(&scripted, TINY_MEMORY, "Hi!", false);
+    talker_make(&babbler, TINY_MEMORY);
+    tiny_folder(&folder, TINY_MEMORY);
+    tiny_path(&folder, "in", in_path);
+    tiny_path(&folder, "talk.json", talk_path);
+    tiny_path(&folder, "session.k3", session);
+}
+
+static void teardown_once(void)
+{
+    tiny_remove(&scripted);
+    tiny_remove(&babbler);
+    tiny_remove(&folder);
+}
+
+static void say(const char *lines)
+{
+    tiny_put(&folder, "in", lines, strlen(lines));
+}
+
+static void forget_session(void)
+{
+    unlink(session);
+}
+
+START_TEST(every_line_of_a_pipe_is_a_turn_and_an_empty_line_ends_an_answer)
+{
+    say("Hello\n\n  \nAnd again\nlast");
+    k3ring("chat %s --no-thinking --quiet", scripted.dir);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, "Hi!\n\nHi!\n\nHi!\n\n");
+    ck_assert_str_eq(process.err, "");
+}
+END_TEST
+
+START_TEST(reasoning_is_not_shown_in_a_pipe)
+{
+    say("Hello\n");
+    k3ring("chat %s --quiet", scripted.dir);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, "\n"); /* it reasons, and responds nothing */
+}
+END_TEST
+
+START_TEST(a_slash_in_a_pipe_is_text)
+{
+    say("/exit\n/help\n");
+    k3ring("chat %s --effort off --quiet", scripted.dir);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, "Hi!\n\nHi!\n\n");
+}
+END_TEST
+
+START_TEST(a_limit_ends_an_answer_and_says_so)
+{
+    say("Hello\n");
+    k3ring("chat %s --no-thinking --gen 2", scripted.dir);
+    expect(0, "as long as --gen allows");
+    ck_assert_str_eq(process.out, "Hi\n\n");
+    k3ring("chat %s --no-thinking --context 100", scripted.dir);
+    expect(0, NULL);
+    say("Hello\nsomething that is too long for so few positions, whichever way it is put\n");
+    k3ring("chat %s --no-thinking --context 100 --quiet", scripted.dir);
+    expect(4, "of 100 positions");
+    ck_assert_str_eq(process.out, "Hi!\n\n");
+}
+END_TEST
+
+START_TEST(a_zero_byte_is_no_text)
+{
+    tiny_put(&folder, "in", "a\0b\n", 4);
+    k3ring("chat %s --quiet", scripted.dir);
+    expect(2, "zero byte");
+}
+END_TEST
+
+/* ---- for programs ---- */
+
+static cJSON *answer_to(const char *messages, const char *more)
+{
+    tiny_put(&folder, "talk.json", messages, strlen(messages));
+    k3ring("chat %s --messages %s --json - --quiet %s", scripted.dir, talk_path, more);
+    expect(0, NULL);
+    cJSON *root = json_parse(process.out, strlen(process.out), "answer", false);
+    ck_assert_msg(root != NULL, "%s: %s", err_message(), process.out);
+    return root;
+}
+
+static const cJSON *at(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    ck_assert_msg(item != NULL, "no %s", key);
+    return item;
+}
+
+START_TEST(a_file_of_messages_is_answered_once)
+{
+    cJSON *root = answer_to("{\"thinking\": false, \"messages\": [{\"role\": \"user\", "
+    "\"content\": "
+                            "\"Hello\"}]}", "");
+    ck_assert_str_eq(at(at(root, "message"), "content")->valuestring, "Hi!");
+    ck_assert_str_eq(at(at(root, "message"), "role")->valuestring, "assistant");
+    ck_assert_str_eq(at(root, "finish_reason")->valuestring, "stop");
+    ck_assert_int_eq(cJSON_GetArraySize(at(root, "generated_ids")), 4);
+    ck_assert_double_eq(at(at(root, "usage"), "completion_tokens")->valuedouble, 4);
+    ck_assert_double_eq(at(at(root, "usage"), "prompt_tokens")->valuedouble,
+                        cJSON_GetArraySize(at(root, "prompt_ids")));
+    ck_assert_uint_eq(strlen(at(root, "logits_hash")->valuestring), 64);
+    ck_assert_double_eq(at(at(root, "sampling"), "temperature")->valuedouble, 1);
+    cJSON_Delete(root);
+    root = answer_to("[{\"role\": \"user\", \"content\": \"Hello\"}]", "--gen 3");
+    ck_assert_str_eq(at(at(root, "message"), "reasoning_content")->valuestring, "Hi!");
+    ck_assert_str_eq(at(at(root, "message"), "content")->valuestring, "");
+    ck_assert_str_eq(at(root, "finish_reason")->valuestring, "length");
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(options_win_over_the_file)
+{
+    cJSON *root = answer_to("{\"reasoning_effort\": \"low\", \"messages\": [{\"role\": \"user\", "
+                            "\"content\": \"Hello\"}]}", "--effort off");
+    ck_assert_str_eq(at(at(root, "message"), "content")->valuestring, "Hi!");
+    cJSON_Delete(root);
+}
+END_TEST
+
+START_TEST(an_answer_goes_to_standard_output_or_a_file)
+{
+    char path[TINY_PATH_BYTES];
+    struct stat st;
+    tiny_path(&folder, "answer.json", path);
+    cJSON_Delete(answer_to("{\"thinking\": false, \"messages\": [{\"role\": \"user\", \"content\": "
+                           "\"Hello\"}]}", ""));
+    k3ring("chat %s --messages %s --quiet --json %s", scripted.dir, talk_path, path);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, "Hi!\n\n");
+    ck_assert_int_eq(stat(path, &st), 0);
+}
+END_TEST
+
+START_TEST(what_makes_no_sense_is_refused)
+{
+    static const struct {
+        int status;
+        const char *arguments, *part;
+    } rows[] = {
+        {2, "--json -", "give --messages FILE too"},
+        {2, "--messages %s --system x", "leave --system out"},
+        {2, "--messages %s --session x", "leave --session out"},
+        {2, "--thinking --no-thinking", "say different things"},
+        {2, "--thinking --effort off", "say different things"},
+        {2, "--no-thinking --effort low", "say different things"},
+        {2, "--effort medium", "low|high|max|off"},
+        {2, "--messages %s", "message 1: has no \"role\""},
+        {2, "--tools /nonexistent", "/nonexistent"},
+        {2, "--tools %s", "\"tools\" is not a list of objects"},
+        {3, "--tokenizer /nonexistent", "/nonexistent"},
+    };
+    char arguments[TINY_PATH_BYTES];
+    const char *broken = _i == 9 ? "[1]" : "[{}]";
+    tiny_put(&folder, "talk.json", broken, strlen(broken));
+    say("");
+    snprintf(arguments, sizeof arguments, "%s", rows[_i].arguments);
+    char *slot = strstr(arguments, "%s");
+    if (slot != NULL) {
+        snprintf(slot, sizeof arguments - (size_t)(slot - arguments), "%s%s", talk_path,
+                 strstr(rows[_i].arguments, "%s") + 2);
+    }
+    k3ring("chat %s %s", scripted.dir, arguments);
+    expect_refusal(rows[_i].status, rows[_i].part);
+}
+END_TEST
+
+START_TEST(a_tokenizer_of_more_tokens_than_the_model_has_is_refused)
+{
+    struct tiny plain;
+    char path[TINY_PATH_BYTES];
+    tiny_make(&plain, TINY_MEMORY);
+    tiny_path(&scripted, "tiktoken.model", path);
+    say("Hello\n");
+    k3ring("chat %s --tokenizer %s --quiet", plain.dir, path);
+    expect_refusal(3, "the tokenizer has 512 tokens and the model 256");
+    tiny_remove(&plain);
+}
+END_TEST
+
+START_TEST(run_answers_one_turn)
+{
+    static const struct {
+        int status;
+        const char *arguments, *out, *part;
+    } rows[] = {
+        {0, "--chat --prompt Hello --effort off --quiet", "Hi!\n", NULL},
+        {0, "--chat --prompt Hello --quiet", "\n", NULL}, /* all of it was reasoning */
+        {0, "--chat --prompt Hello --effort off --gen 2", "Hi\n", "the answer was not over"},
+        {0, "--chat --prompt Hello --effort off --stop-text i --quiet", "H\n", NULL},
+        {2, "--chat --ids 1", "", "give --prompt or --prompt-file"},
+        {2, "--chat --prompt Hello --load-state x", "", "leave --load-state out"},
+        {2, "--chat", "", "a prompt is required"},
+    };
+    say("");
+    k3ring("run %s %s", scripted.dir, rows[_i].arguments);
+    expect(rows[_i].status, rows[_i].part);
+    ck_assert_str_eq(process.out, rows[_i].out);
+}
+END_TEST
+
+START_TEST(a_report_of_an_answer_has_its_reasoning)
+{
+    say("");
+    k3ring("run %s --chat --prompt Hello --json - --quiet", scripted.dir);
+    expect(0, NULL);
+    cJSON *root = json_parse(process.out, strlen(process.out), "report", false);
+    ck_assert_msg(root != NULL, "%s", err_message());
+    ck_assert_str_eq(at(root, "reasoning")->valuestring, "Hi!");
+    ck_assert_str_eq(at(root, "text")->valuestring, "");
+    ck_assert_str_eq(at(root, "finish_reason")->valuestring, "stop");
+    cJSON_Delete(root);
+}
+END_TEST
+
+/* ---- sessions ---- */
+
+START_TEST(a_session_goes_on_where_it_was_left)
+{
+    char first[PROCESS_TEXT_BYTES], both[PROCESS_TEXT_BYTES];
+    struct stat st;
+    forget_session();
+    say("Who are you?\nAnd now?\n");
+    k3ring("chat %s --temperature 0 --gen 20 --no-thinking --quiet", babbler.dir);
+    expect(0, NULL);
+    memcpy(both, process.out, sizeof both);
+    say("Who are you?\n");
+    k3ring("chat %s --temperature 0 --gen 20 --no-thinking --quiet --session %s", babbler.dir,
+           session);
+    expect(0, NULL);
+    memcpy(first, process.out, sizeof first);
+    ck_assert_int_eq(stat(session, &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0600);
+    say("And now?\n");
+    k3ring("chat %s --temperature 0 --gen 20 --quiet --session %s", babbler.dir, session);
+    expect(0, NULL);
+    strcat(first, process.out);
+    ck_assert_str_eq(first, both);
+}
+END_TEST
+
+START_TEST(a_session_that_does_not_fit_is_refused)
+{
+    forget_session();
+    say("Hello\n");
+    k3ring("chat %s --no-thinking --quiet --session %s", scripted.dir, session);
+    expect(0, NULL);
+    k3ring("chat %s --quiet --system x --session %s", scripted.dir, session);
+    expect_refusal(2, "has begun; leave --system out");
+    k3ring("chat %s --quiet --context 20 --session %s", scripted.dir, session);
+    expect_refusal(4, "20");
+    tiny_put(&folder, "session.k3", "hello", 5);
+    k3ring("chat %s --quiet --session %s", scripted.dir, session);
+    expect_refusal(3, "session.k3");
+}
+END_TEST
+
+static void nap(long milliseconds)
+{
+    usleep((useconds_t)milliseconds * 1000);
+}
+
+/* Killed whenever it may be, the session holds a number of whole turns, and goes on. */
+START_TEST(a_session_survives_being_killed)
+{
+    char lines[4096] = "";
+    forget_session();
+    for (int i = 0; i < 200; i++) {
+        strcat(lines, "again\n");
+    }
+    say(lines);
+    for (int round = 0; round < 6; round++) {
+        process_start(&process, folder.dir, process_binary(), "chat %s --no-thinking --quiet "
+                      "--context 4000 --session %s", scripted.dir, session);
+        for (int i = 0; i < 600 && access(session, R_OK) != 0; i++) {
+            nap(100); /* the first turn is kept */
+        }
+        nap(17 + 23 * round);
+        kill(process.pid, SIGKILL);
+        process_wait(&process);
+        ck_assert(process.status == 128 + SIGKILL || process.status == 4);
+        say("");
+        k3ring("chat %s --quiet --context 4000 --session %s", scripted.dir, session);
+        expect(0, NULL);
+        say(lines);
+    }
+    say("Hello\n");
+    k3ring("chat %s --quiet --context 4096 --session %s", scripted.dir, session);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, "Hi!\n\n");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("chat_cli");
+    TCase *all = tcase_create("all");
+    if (process_binary() == NULL) {
+        fprintf(stderr, "build k3ring first: this test runs it\n");
+        return EXIT_FAILURE;
+    }
+    tcase_add_unchecked_fixture(all, setup_once, teardown_once);
+    tcase_set_timeout(all, 300);
+    tcase_add_test(all, every_line_of_a_pipe_is_a_turn_and_an_empty_line_ends_an_answer);
+    tcase_add_test(all, reasoning_is_not_shown_in_a_pipe);
+    tcase_add_test(all, a_slash_in_a_pipe_is_text);
+    tcase_add_test(all, a_limit_ends_an_answer_and_says_so);
+    tcase_add_test(all, a_zero_byte_is_no_text);
+    tcase_add_test(all, a_file_of_messages_is_answered_once);
+    tcase_add_test(all, options_win_over_the_file);
+    tcase_add_test(all, an_answer_goes_to_standard_output_or_a_file);
+    tcase_add_loop_test(all, what_makes_no_sense_is_refused, 0, 11);
+    tcase_add_test(all, a_tokenizer_of_more_tokens_than_the_model_has_is_refused);
+    tcase_add_loop_test(all, run_answers_one_turn, 0, 7);
+    tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);
+    tcase_add_test(all, a_session_goes_on_where_it_was_left);
+    tcase_add_test(all, a_session_that_does_not_fit_is_refused);
+    tcase_add_test(all, a_session_survives_being_killed);
+    suite_add_tcase(suite, all);
+    return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
