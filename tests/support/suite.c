@@ -8,6 +8,7 @@ int suite_run(Suite *suite)
     srunner_set_fork_status(runner, CK_NOFORK);
 #endif
     srunner_run_all(runner, CK_NORMAL);
+    watch_over(); /* a test that failed did not get that far */
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed;
