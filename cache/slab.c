@@ -10,6 +10,7 @@
 
 #include "cache/slab_priv.h"
 #include "core/base/err.h"
+#include "core/base/retry.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -161,10 +162,11 @@ static void touch(unsigned char *from, uint64_t size_bytes)
 
 static int populate(unsigned char *from, uint64_t size_bytes)
 {
+    uint32_t retries = 0;
     while (size_bytes > 0) {
         uint64_t step = min_u64(size_bytes, POPULATE_STEP_BYTES);
         if (madvise(from, step, MADV_POPULATE_WRITE) < 0) {
-            if (errno == EINTR || errno == EAGAIN) {
+            if (retry_after(errno, &retries)) {
                 continue;
             }
             if (errno != EINVAL) {
@@ -172,6 +174,7 @@ static int populate(unsigned char *from, uint64_t size_bytes)
             }
             touch(from, step);
         }
+        retries = 0;
         from += step;
         size_bytes -= step;
     }

@@ -28,12 +28,15 @@ enum err_code {
 
 #define ERR_MESSAGE_BYTES 1024
 
-/* Records a message (printf form, no newline) unless this thread already holds one; returns
- * code, so that callers write `return err_set(ERR_MODEL, ...)`. */
+/* Records a message (printf form, no newline) unless this thread already holds one; one of
+ * ERR_MEMORY that says no cure (after a semicolon) gets the usual one. Returns code, so that
+ * callers write `return err_set(ERR_MODEL, ...)`. */
 int err_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The message of this thread; "" when there is none. Valid until the next err_* call here. */
 const char *err_message(void);
+/* The code it was recorded with; 0 when there is none. */
+int err_code(void);
 void err_clear(void);
 
 /* Exit status of the program for a code: 0 for success, 1 for codes of no list. */

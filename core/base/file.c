@@ -10,25 +10,31 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/retry.h"
 
 int file_read_at(int fd, const char *path, uint64_t offset_bytes, void *target,
                  size_t size_bytes)
 {
     size_t done = 0;
+    uint32_t retries = 0;
     while (done < size_bytes) {
         const ssize_t got = pread(fd, (char *)target + done, size_bytes - done,
                                   (off_t)(offset_bytes + done));
-        if (got < 0 && errno == EINTR) {
+        if (got < 0 && retry_after(errno, &retries)) {
             continue;
         }
         if (got < 0) {
-            return err_set(ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+            return err_set(ERR_IO, "%s: reading %zu bytes at offset %llu: %s; check the drive "
+                           "(dmesg, smartctl) or fetch the file again", path, size_bytes - done,
+                           (unsigned long long)(offset_bytes + done), strerror(errno));
         }
         if (got == 0) {
-            return err_set(ERR_IO, "%s: the file ended at byte %llu while it was read", path,
+            return err_set(ERR_IO, "%s: the file ended at byte %llu while it was read; let its "
+                           "writer finish, or fetch it again", path,
                            (unsigned long long)(offset_bytes + done));
         }
         done += (size_t)got;
+        retries = 0;
     }
     return 0;
 }
@@ -37,7 +43,8 @@ static int read_open(int fd, const char *path, uint64_t cap_bytes, struct file_t
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
-        return err_set(ERR_IO, "%s: cannot be examined: %s", path, strerror(errno));
+        return err_set(ERR_IO, "%s: cannot be examined: %s; check the drive (dmesg, smartctl)",
+                       path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
         return err_set(ERR_MODEL, "%s: is not a regular file: put the file itself there", path);
@@ -50,8 +57,8 @@ static int read_open(int fd, const char *path, uint64_t cap_bytes, struct file_t
     char *text = mmap(NULL, size_bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
     if (text == MAP_FAILED) {
-        return err_set(ERR_MEMORY, "%s: no memory for its %llu bytes", path,
-                       (unsigned long long)size_bytes);
+        return err_set(ERR_MEMORY, "%s: no memory for its %llu bytes; free memory or raise the "
+                       "limit (ulimit -v)", path, (unsigned long long)size_bytes);
     }
     *out = (struct file_text){.text = text, .size_bytes = size_bytes};
     const int rc = file_read_at(fd, path, 0, text, size_bytes);
@@ -61,7 +68,7 @@ static int read_open(int fd, const char *path, uint64_t cap_bytes, struct file_t
     return rc;
 }
 
-static const char *open_cure(int error)
+const char *file_cure(int error)
 {
     switch (error) {
     case ENOENT:
@@ -72,20 +79,58 @@ static const char *open_cure(int error)
         return "allow this user to read it";
     case EMFILE:
         return "raise ulimit -n";
+    case ENFILE:
+        return "the system has too many open files: close some, or raise fs.file-max";
+    case ENOMEM:
+        return "free memory";
+    case EIO:
+    case ENXIO:
+    case EAGAIN:
+    case EINTR:
+    case ESTALE:
+        return "check the drive or server it lies on (dmesg, smartctl)";
     default:
         return "check the path and what its links point to";
     }
 }
 
+static bool is_users_matter(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM ||
+           error == ELOOP || error == ENAMETOOLONG || error == EISDIR || error == ENXIO;
+}
+
+int file_refused(const char *path, const char *doing)
+{
+    return err_set(is_users_matter(errno) ? ERR_MODEL : ERR_IO, "%s: cannot %s: %s: %s", path,
+                   doing, strerror(errno), file_cure(errno));
+}
+
+int file_open(const char *path)
+{
+    uint32_t retries = 0;
+    int fd;
+    do {
+        /* Without O_NONBLOCK a pipe in the place of the file would wait for a writer. */
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    } while (fd < 0 && retry_after(errno, &retries));
+    return fd;
+}
+
+DIR *file_open_folder(const char *path)
+{
+    uint32_t retries = 0;
+    DIR *folder;
+    do {
+        folder = opendir(path);
+    } while (folder == NULL && retry_after(errno, &retries));
+    return folder;
+}
+
 static int open_plain(const char *path)
 {
-    /* Without O_NONBLOCK a pipe in the place of the file would wait for a writer. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) {
-        return err_set(ERR_MODEL, "%s: cannot open: %s: %s", path, strerror(errno),
-                       open_cure(errno));
-    }
-    return fd;
+    const int fd = file_open(path);
+    return fd >= 0 ? fd : file_refused(path, "open");
 }
 
 int file_read(const char *path, uint64_t cap_bytes, struct file_text *out)

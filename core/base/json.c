@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,12 +88,19 @@ static cJSON *parse(const char *text, size_t size_bytes, const char *name, bool 
                 scan.fault);
         return NULL;
     }
+    errno = 0;
     cJSON *tree = cJSON_ParseWithLength(text, size_bytes);
     const char *key = NULL;
-    if (tree == NULL) {
-        err_set(ERR_MODEL, "%s: not valid JSON, or no memory for it", name);
+    if (tree == NULL && errno == ENOMEM) {
+        err_set(ERR_MEMORY, "%s: no memory to read it", name);
+    } else if (tree == NULL) {
+        err_set(ERR_MODEL, "%s: not valid JSON", name);
     } else if (!json_keys_unique(tree, &key)) {
-        err_set(ERR_MODEL, "%s: key '%.100s' occurs twice in one object", name, key);
+        if (key != NULL) {
+            err_set(ERR_MODEL, "%s: key '%.100s' occurs twice in one object", name, key);
+        } else {
+            err_set(ERR_MEMORY, "%s: no memory to compare its keys", name);
+        }
         cJSON_Delete(tree);
         tree = NULL;
     } else if (!mark_numbers(tree, text, size_bytes, spelling)) {
@@ -166,7 +174,10 @@ bool json_keys_unique(const cJSON *tree, const char **key)
         count++;
     }
     const char **keys = calloc(count + 1, sizeof *keys);
-    *key = keys == NULL ? "(no memory to compare keys)" : NULL;
+    *key = NULL;
+    if (keys == NULL) {
+        return false;
+    }
     walk.depth = 0;
     for (const cJSON *item = tree; item != NULL && *key == NULL; item = walk_next(&walk, item)) {
         if (cJSON_IsObject(item)) {

@@ -14,14 +14,16 @@
 /* Parses exactly size_bytes (trailing white space allowed, anything else refused). With
  * integers_only, any fraction, exponent or sign of a number is refused.
  * A key twice in one object is refused as well.
- * Returns NULL with ERR_MODEL set: what, at which byte of name. Free with cJSON_Delete. */
+ * Returns NULL with ERR_MODEL set (what, at which byte of name), or ERR_MEMORY: see err_code().
+ * Free with cJSON_Delete. */
 cJSON *json_parse(const char *text, size_t size_bytes, const char *name, bool integers_only);
 
 /* The same for texts that go on to others: not UTF-8, or \u0000 anywhere, is refused too, and every
  * number's valuestring is how it was written, so that json_text() loses no digit. */
 cJSON *json_parse_exact(const char *text, size_t size_bytes, const char *name);
 
-/* False when any object of the tree holds a key twice; *key then names it. */
+/* False when any object of the tree holds a key twice; *key then names it, or is NULL when there
+ * was no memory to find out. */
 bool json_keys_unique(const cJSON *tree, const char **key);
 
 /* True when item is a whole number in [0, 2^53]. */

@@ -296,7 +296,7 @@ int measured_read(struct measured *m, const char *path)
     cJSON *tree = json_parse(file.text, file.size_bytes, path, false);
     file_text_free(&file);
     if (tree == NULL) {
-        return unreadable(ERR_MODEL);
+        return unreadable(err_code());
     }
     int rc = measured_take(m, path, tree);
     cJSON_Delete(tree);

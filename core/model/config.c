@@ -525,7 +525,7 @@ int config_parse(const char *text, size_t size_bytes, const char *name, struct m
 {
     cJSON *root = json_parse(text, size_bytes, name, false);
     if (root == NULL) {
-        return ERR_MODEL;
+        return err_code();
     }
     const int rc = parse_tree(root, name, out);
     cJSON_Delete(root);

@@ -219,9 +219,9 @@ static int read_index(const char *path, const struct model_config *c, struct sha
 
 static int list_folder(const char *dir, struct shard_list *out)
 {
-    DIR *folder = opendir(dir);
+    DIR *folder = file_open_folder(dir);
     if (folder == NULL) {
-        return err_set(ERR_MODEL, "%s: cannot list this folder: %s", dir, strerror(errno));
+        return file_refused(dir, "list this folder");
     }
     int rc = 0;
     const struct dirent *entry;

@@ -93,7 +93,8 @@ static int read_text(struct header *header)
     struct stat status;
     uint64_t length_bytes = 0;
     if (fstat(header->fd, &status) != 0) {
-        return err_set(ERR_IO, "%s: cannot be examined: %s", header->path, strerror(errno));
+        return err_set(ERR_IO, "%s: cannot be examined: %s; check the drive (dmesg, smartctl)",
+                       header->path, strerror(errno));
     }
     if (!S_ISREG(status.st_mode)) {
         return err_set(ERR_MODEL, "%s: is not a regular file: put the shard itself there",
@@ -117,10 +118,9 @@ int header_open(struct header *header, const char *path)
     assert(header->fd < 0);
     header->path = path;
     header->span_count = 0;
-    header->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    header->fd = file_open(path);
     if (header->fd < 0) {
-        return err_set(ERR_MODEL, "%s: cannot open this shard: %s: %s", path, strerror(errno),
-                       errno == EMFILE ? "raise ulimit -n" : "check who may read it");
+        return file_refused(path, "open this shard");
     }
     const int rc = read_text(header);
     if (rc < 0) {

@@ -109,7 +109,7 @@ static int take_config(struct added_tokens *added, const char *path)
     cJSON *root = json_parse(file.text, file.size_bytes, path, false);
     file_text_free(&file);
     if (root == NULL) {
-        return ERR_MODEL;
+        return err_code();
     }
     const cJSON *entries = cJSON_GetObjectItemCaseSensitive(root, "added_tokens_decoder");
     const cJSON *entry;

@@ -11,7 +11,9 @@
 START_TEST(err_set_returns_the_code_it_was_given)
 {
     err_clear();
+    ck_assert_int_eq(err_code(), 0);
     ck_assert_int_eq(err_set(ERR_MODEL, "layer %d", 3), ERR_MODEL);
+    ck_assert_int_eq(err_code(), ERR_MODEL);
     ck_assert_str_eq(err_message(), "layer 3");
 }
 END_TEST
@@ -22,8 +24,10 @@ START_TEST(the_first_message_wins_until_it_is_cleared)
     err_set(ERR_IO, "read of %s failed", "shard 7");
     ck_assert_int_eq(err_set(ERR_RUN, "the pass failed"), ERR_RUN);
     ck_assert_str_eq(err_message(), "read of shard 7 failed");
+    ck_assert_int_eq(err_code(), ERR_IO);
     err_clear();
     ck_assert_str_eq(err_message(), "");
+    ck_assert_int_eq(err_code(), 0);
     err_set(ERR_RUN, "another");
     ck_assert_str_eq(err_message(), "another");
 }
@@ -38,6 +42,20 @@ START_TEST(a_message_that_is_too_long_is_cut_and_ends)
     err_set(ERR_USAGE, "%s", text);
     ck_assert_uint_eq(strlen(err_message()), ERR_MESSAGE_BYTES - 1);
     ck_assert_int_eq(strncmp(err_message(), text, ERR_MESSAGE_BYTES - 1), 0);
+}
+END_TEST
+
+START_TEST(refused_memory_always_has_a_cure)
+{
+    err_clear();
+    err_set(ERR_MEMORY, "no memory for %d slots; lower --ram", 3);
+    ck_assert_str_eq(err_message(), "no memory for 3 slots; lower --ram");
+    err_clear();
+    err_set(ERR_MEMORY, "no memory for a list");
+    ck_assert_ptr_nonnull(strstr(err_message(), "no memory for a list; free memory, or"));
+    err_clear();
+    err_set(ERR_RUN, "no memory for a list");
+    ck_assert_str_eq(err_message(), "no memory for a list");
 }
 END_TEST
 
@@ -149,6 +167,7 @@ static Suite *err_suite(void)
     tcase_add_test(all, err_set_returns_the_code_it_was_given);
     tcase_add_test(all, the_first_message_wins_until_it_is_cleared);
     tcase_add_test(all, a_message_that_is_too_long_is_cut_and_ends);
+    tcase_add_test(all, refused_memory_always_has_a_cure);
     tcase_add_test(all, each_thread_has_its_own_message);
     tcase_add_test(all, every_code_has_the_documented_exit_status);
     tcase_add_test(all, success_exits_with_zero_and_unknown_failures_with_one);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/retry.h"
+
+#include <errno.h>
+#include <time.h>
+
+#define PAUSE_NS_MIN 10000ULL
+#define PAUSE_NS_MAX 100000000ULL
+#define DOUBLINGS_MAX 14U
+
+uint64_t retry_pause_ns(uint32_t retries)
+{
+    uint32_t doublings = retries > DOUBLINGS_MAX ? DOUBLINGS_MAX : retries - (retries > 0);
+    return min_u64(PAUSE_NS_MIN << doublings, PAUSE_NS_MAX);
+}
+
+bool retry_after(int error, uint32_t *retries)
+{
+    if ((error != EINTR && error != EAGAIN) || *retries >= RETRY_MAX) {
+        return false;
+    }
+    ++*retries;
+    nanosleep(&(struct timespec){.tv_nsec = (long)retry_pause_ns(*retries)}, NULL);
+    return true;
+}
