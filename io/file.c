@@ -7,9 +7,12 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/retry.h"
 #include "io/io.h"
 
 static int64_t mtime_of(const struct stat *status)
@@ -26,42 +29,82 @@ static void raise_nofile(void)
     }
 }
 
+static int open_patiently(const char *path, int flags)
+{
+    uint32_t retries = 0;
+    int fd;
+    do {
+        fd = open(path, flags);
+    } while (fd < 0 && retry_after(errno, &retries));
+    return fd;
+}
+
 static int open_fd(const char *path, bool *direct)
 {
     struct stat status;
     if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
         return err_set(ERR_IO, "%s: not a regular file; give the files of the model", path);
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    int fd = open_patiently(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
     *direct = fd >= 0;
-    if (fd < 0 && errno == EINVAL) {
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) {
+        fd = open_patiently(path, O_RDONLY | O_CLOEXEC);
     }
     if (fd < 0) {
-        const char *cure = errno == EMFILE ? "; raise ulimit -n" : "";
-        return err_set(ERR_IO, "%s: cannot open: %s%s", path, strerror(errno), cure);
+        return err_set(ERR_IO, "%s: cannot open: %s; %s", path, strerror(errno),
+                       file_cure(errno));
     }
     return fd;
+}
+
+static int read_failed(const struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes,
+                       int error)
+{
+    const char *cure = error == ENODATA ? "the file shrank; restore it" : io_cure(error);
+    return err_set(ERR_IO, "%s: read of %llu bytes at offset %llu failed: %s; %s", file->path,
+                   (unsigned long long)size_bytes, (unsigned long long)offset_bytes,
+                   strerror(error), cure);
+}
+
+/* One aligned window, whole or up to the end of the file, with the rules of every read. Returns 0
+ * or the errno (positive) it came to. */
+static int read_window(const struct io_file *file, uint64_t offset_bytes, uint32_t want_bytes,
+                       unsigned char *bounce)
+{
+    uint32_t got = 0;
+    uint32_t retries = 0;
+    for (;;) {
+        ssize_t rc = pread(file->fd, bounce + got, want_bytes - got,
+                           (off_t)(offset_bytes + got));
+        int error = 0;
+        switch (io_judge(rc < 0 ? -errno : rc, want_bytes, &got, offset_bytes,
+                         file->size_bytes, &retries, &error)) {
+        case IO_DONE:
+            return 0;
+        case IO_FAILED:
+            return error;
+        case IO_RETRY:
+            nanosleep(&(struct timespec){.tv_nsec = (long)io_pause_ns(retries)}, NULL);
+            break;
+        case IO_RESUME:
+            break;
+        }
+    }
 }
 
 /* Some file systems take the flag and refuse the read. 1 = read well, 0 = refused. */
 static int probe_direct(const struct io_file *file)
 {
-    void *page = aligned_alloc(PAGE_BYTES, PAGE_BYTES);
+    unsigned char *page = aligned_alloc(PAGE_BYTES, PAGE_BYTES);
     if (page == NULL) {
         return err_set(ERR_MEMORY, "no memory for one page");
     }
-    ssize_t rc;
-    do {
-        rc = pread(file->fd, page, PAGE_BYTES, 0);
-    } while (rc < 0 && errno == EINTR);
-    int saved = errno;
+    int error = file->size_bytes > 0 ? read_window(file, 0, PAGE_BYTES, page) : 0;
     free(page);
-    if (rc < 0 && saved != EINVAL) {
-        return err_set(ERR_IO, "%s: read of 4096 bytes at offset 0 failed: %s; check the drive",
-                       file->path, strerror(saved));
+    if (error != 0 && error != EINVAL && error != EOPNOTSUPP) {
+        return read_failed(file, 0, PAGE_BYTES, error);
     }
-    return rc >= 0;
+    return error == 0;
 }
 
 /* What the file system asks of direct reads; 0 when our pages do not satisfy it, -1 when it
@@ -96,8 +139,8 @@ static int settle_direct(struct io_file *file)
     }
     int flags = fcntl(file->fd, F_GETFL);
     if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) < 0) {
-        return err_set(ERR_IO, "%s: direct reads are refused and cannot be turned off: %s",
-                       file->path, strerror(errno));
+        return err_set(ERR_IO, "%s: direct reads are refused and cannot be turned off: %s; copy "
+                       "the model to ext4 or xfs", file->path, strerror(errno));
     }
     file->direct = false;
     return 0;
@@ -147,7 +190,8 @@ static int open_one(struct io_file *file, const char *path, const uint64_t *size
     TRY(file->fd);
     struct stat status;
     if (fstat(file->fd, &status) < 0) {
-        return err_set(ERR_IO, "%s: cannot be examined: %s", path, strerror(errno));
+        return err_set(ERR_IO, "%s: cannot be examined: %s; %s", path, strerror(errno),
+                       io_cure(errno));
     }
     file->size_bytes = (uint64_t)status.st_size;
     file->mtime_ns = mtime_of(&status);
@@ -201,38 +245,6 @@ void io_files_close(struct io_files *files)
 
 /* ---- reading at once ---- */
 
-static int read_failed(const struct io_file *file, uint64_t offset_bytes, uint64_t size_bytes,
-                       int error)
-{
-    const char *cure = error == ENODATA ? "the file shrank; restore it" : "check the drive";
-    return err_set(ERR_IO, "%s: read of %llu bytes at offset %llu failed: %s; %s", file->path,
-                   (unsigned long long)size_bytes, (unsigned long long)offset_bytes,
-                   strerror(error), cure);
-}
-
-/* One aligned window, whole or up to the end of the file, with the rules of every read. */
-static int read_window(const struct io_file *file, uint64_t offset_bytes, uint32_t want_bytes,
-                       unsigned char *bounce)
-{
-    uint32_t got = 0;
-    uint32_t retries = 0;
-    for (;;) {
-        ssize_t rc = pread(file->fd, bounce + got, want_bytes - got,
-                           (off_t)(offset_bytes + got));
-        int error = 0;
-        switch (io_judge(rc < 0 ? -errno : rc, want_bytes, &got, offset_bytes,
-                         file->size_bytes, &retries, &error)) {
-        case IO_DONE:
-            return 0;
-        case IO_FAILED:
-            return read_failed(file, offset_bytes, want_bytes, error);
-        case IO_RESUME:
-        case IO_RETRY:
-            break;
-        }
-    }
-}
-
 int io_file_read(const struct io_files *files, uint32_t file, uint64_t offset_bytes,
                  uint64_t size_bytes, void *target, void *bounce, uint64_t bounce_bytes,
                  uint64_t *read_bytes)
@@ -249,7 +261,10 @@ int io_file_read(const struct io_files *files, uint32_t file, uint64_t offset_by
     for (uint64_t at = offset_bytes; at < end;) {
         uint64_t begin = align_down(at, PAGE_BYTES);
         uint64_t want = min_u64(room_bytes, align_up(end, PAGE_BYTES) - begin);
-        TRY(read_window(source, begin, (uint32_t)want, bounce));
+        int error = read_window(source, begin, (uint32_t)want, bounce);
+        if (error != 0) {
+            return read_failed(source, begin, want, error);
+        }
         uint64_t part = min_u64(begin + want, end) - at;
         memcpy(out, (const unsigned char *)bounce + (at - begin), part);
         out += part;
@@ -266,7 +281,8 @@ static int check_unchanged(const struct io_file *file)
 {
     struct stat now;
     if (fstat(file->fd, &now) < 0) {
-        return err_set(ERR_IO, "%s: cannot be looked at: %s", file->path, strerror(errno));
+        return err_set(ERR_IO, "%s: cannot be looked at: %s; %s", file->path, strerror(errno),
+                       io_cure(errno));
     }
     if ((uint64_t)now.st_size != file->size_bytes) {
         return err_set(ERR_IO, "%s: changed while being read: its size went from %llu to %llu "

@@ -26,7 +26,8 @@ struct io_files {
     uint32_t direct_count;
 };
 
-/* Opens count files. Without O_DIRECT support the file is opened buffered (direct = false).
+/* Opens count files. Without O_DIRECT support the file is opened buffered (direct = false). What is
+ * transient is tried again for about half a second, here and in io_file_read.
  * A file whose size differs from sizes[i] is refused (sizes may be NULL). ERR_IO with path. */
 int io_files_open(struct io_files *files, const char *const *paths, const uint64_t *sizes,
                   uint32_t count);

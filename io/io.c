@@ -15,16 +15,17 @@
 
 #include "core/base/err.h"
 #include "core/base/nondet.h"
+#include "core/base/retry.h"
 #include "io/io_priv.h"
 
 #define NS_PER_SECOND 1000000000ULL
 #define WAITING_PER_DEPTH 4U
-#define BACKOFF_NS_MIN 10000U
-#define BACKOFF_DOUBLINGS 7U
+#define SECOND_CHANCE_NS 10000000U
+#define SHORTAGE_NS_MAX 1000000U
+#define SLEEP_NS_MAX 100000000U
 
 /* struct io_req's `retries` holds two counts: in the low half the repeats since bytes last
  * arrived, in the high half the repeats after an error of the medium. */
-#define TRANSIENT_MAX 16U
 #define TRANSIENT_MASK 0xFFFFU
 #define MEDIUM_ONE 0x10000U
 
@@ -32,7 +33,7 @@
 
 static bool count_transient(uint32_t *retries)
 {
-    if ((*retries & TRANSIENT_MASK) >= TRANSIENT_MAX) {
+    if ((*retries & TRANSIENT_MASK) >= RETRY_MAX) {
         return false;
     }
     ++*retries;
@@ -44,12 +45,20 @@ static enum io_verdict judge_error(int errnum, uint32_t *retries, int *error)
     switch (errnum) {
     case EINTR:
     case EAGAIN:
-        *error = EBUSY; /* callers never see the transient ones */
+        *error = EBUSY; /* callers never see these two */
+        return count_transient(retries) ? IO_RETRY : IO_FAILED;
+    case EBUSY:
+    case ENOMEM:    /* of the kernel, for this one transfer */
+    case ECANCELED: /* by whatever took the ring's work away */
+        *error = errnum;
         return count_transient(retries) ? IO_RETRY : IO_FAILED;
     case EIO:
     case ENODATA:
     case EREMOTEIO:
     case EILSEQ:
+    case ETIMEDOUT: /* the drive's own time-outs, and paths to it that are being changed */
+    case ETIME:
+    case ENOLINK:
         *error = errnum;
         if (*retries >= MEDIUM_ONE) {
             return IO_FAILED;
@@ -88,6 +97,36 @@ enum io_verdict io_judge(int64_t res, uint32_t want, uint32_t *got, uint64_t off
     /* Less than a page came: a file cut there gives the same answer for ever. */
     *error = ENODATA;
     return count_transient(retries) ? IO_RESUME : IO_FAILED;
+}
+
+uint64_t io_pause_ns(uint32_t retries)
+{
+    uint32_t transient = retries & TRANSIENT_MASK;
+    return transient > 0 ? retry_pause_ns(transient) : SECOND_CHANCE_NS;
+}
+
+const char *io_cure(int error)
+{
+    switch (error) {
+    case EBUSY:
+    case ECANCELED:
+        return "tried again in vain; run again when the drive is less busy";
+    case ENOMEM:
+        return "tried again in vain; free memory, or give a smaller --ram or --io-depth";
+    case EINVAL:
+    case EOPNOTSUPP:
+        return "this file system does not read as asked; copy the model to ext4 or xfs";
+    case ETIMEDOUT:
+    case ETIME:
+    case ENOLINK:
+    case ENXIO:
+    case ENODEV:
+    case ENOTCONN:
+    case ESTALE:
+        return "see that the drive or server is connected (dmesg), then run again";
+    default:
+        return "check the drive (dmesg, smartctl) or fetch the file again";
+    }
 }
 
 /* ---- time and accounts ---- */
@@ -148,8 +187,11 @@ void io_ended(struct io *io, struct io_req *req, int64_t res)
     case IO_RETRY:
         io->stats.retries++;
         io_log_repeat(io, req, false);
-        io->transient = true;
-        io_wait_in_lane(io, req);
+        if (io->backend->now_ns != NULL) {
+            io_wait_in_lane(io, req); /* simulated time may stand still */
+        } else {
+            io_wait_aside(io, req, io_pause_ns(req->retries));
+        }
         break;
     }
 }
@@ -265,7 +307,7 @@ void io_close(struct io *io)
     assert(pthread_equal(io->owner, pthread_self()));
     io->closing = true;
     io_forget_waiting(io);
-    while (io->handed > 0 && io->backend->run(io, IO_WAIT_FOREVER) >= 0) {
+    while (io->handed > 0 && io->backend->run(io, SLEEP_NS_MAX) >= 0) {
         atomic_store(&io->waker.woken, false);
     }
     io->backend->close(io);
@@ -337,16 +379,22 @@ static bool time_left(const struct io *io, uint64_t start_ns, uint64_t wait_ns,
     return *left_ns > 0;
 }
 
-/* A device that says "not now" is asked again after 10 us, 20 us, .. about a millisecond, but
- * only when no other read is on its way whose end would come first. */
+/* A kernel that takes nothing now is asked again after 10 us, 20 us, .. a millisecond. */
 static void back_off(const struct io *io, uint32_t round, uint64_t left_ns)
 {
-    if (!io->transient || io->handed > 0 || io->backend->now_ns != NULL) {
-        return;
+    if (io->transient) {
+        uint64_t pause_ns = min_u64(retry_pause_ns(round + 1), SHORTAGE_NS_MAX);
+        nanosleep(&(struct timespec){.tv_nsec = (long)min_u64(pause_ns, left_ns)}, NULL);
     }
-    uint32_t doublings = round < BACKOFF_DOUBLINGS ? round : BACKOFF_DOUBLINGS;
-    uint64_t pause_ns = min_u64((uint64_t)BACKOFF_NS_MIN << doublings, left_ns);
-    nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
+}
+
+/* How long the backend may sleep at once: until the next repeat is due, and never for long, so that
+ * a wake-up that gets lost costs a moment and not the run. */
+static uint64_t nap_ns(struct io *io, uint64_t left_ns)
+{
+    uint64_t due_ns = io_take_due(io);
+    return io->backend->now_ns != NULL ? left_ns
+                                       : min_u64(left_ns, min_u64(due_ns, SLEEP_NS_MAX));
 }
 
 static bool answer_wake(struct io *io)
@@ -366,7 +414,7 @@ int io_run(struct io *io, uint64_t wait_ns)
     int rc;
     for (uint32_t round = 0;; round++) {
         io->transient = false;
-        rc = io->backend->run(io, left_ns);
+        rc = io->backend->run(io, nap_ns(io, left_ns));
         /* A poll is no sleep, so it leaves a wake-up for the sleep that follows. */
         if (rc < 0 || io->ended > 0 || wait_ns == 0 || answer_wake(io) ||
             !time_left(io, start_ns, wait_ns, &left_ns)) {

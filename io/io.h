@@ -35,6 +35,7 @@ struct io_req {
     /* private to io */
     struct io_req *next;
     uint64_t queued_ns;
+    uint64_t due_ns;       /* of a repeat that waits: not before */
     uint32_t magic;        /* IO_REQ_MAGIC while borrowed */
     uint32_t got_bytes;    /* progress over short reads */
     uint32_t retries;
@@ -71,6 +72,7 @@ struct io_stats {
     uint64_t submits;         /* io_uring_enter calls or batches handed to the pool */
     uint64_t short_reads;     /* transfers that returned less than asked, not at end of file */
     uint64_t retries;         /* -EINTR, -EAGAIN and the like, repeated */
+    uint64_t strays;          /* completions that belonged to no read in flight, passed over */
     uint64_t in_flight_max;   /* on all devices together */
     uint32_t device_max[IO_DEVICES_MAX]; /* in flight on each, at most */
     uint64_t latency_ns_sum;  /* io_read() to done() */
@@ -121,7 +123,7 @@ const char *io_features(const struct io *io);
 enum io_verdict {
     IO_DONE,     /* the request is complete */
     IO_RESUME,   /* read on at *got (an aligned position) */
-    IO_RETRY,    /* transient: the same transfer again */
+    IO_RETRY,    /* transient: the same transfer again, after io_pause_ns() */
     IO_FAILED    /* *error is the errno to report (positive) */
 };
 
@@ -129,5 +131,12 @@ enum io_verdict {
  * transfer returned; offset: file offset of the request; file_size: at open. */
 enum io_verdict io_judge(int64_t res, uint32_t want, uint32_t *got, uint64_t offset,
                          uint64_t file_size, uint32_t *retries, int *error);
+
+/* How long a repeat should wait, given the count that io_judge() keeps: the pauses of
+ * core/base/retry.h, or a moment for the second chance after an error of the medium. */
+uint64_t io_pause_ns(uint32_t retries);
+
+/* What a user can do about a read that failed with this errno (positive). */
+const char *io_cure(int error);
 
 #endif

@@ -66,7 +66,8 @@ struct io {
     uint32_t ended;          /* reads ended in this io_run() */
     bool running;            /* inside io_run() */
     bool closing;            /* io_close() drains: nobody is told */
-    bool transient;          /* this round met a retry: wait a little before the next */
+    bool transient;          /* this round the kernel was short of something: wait a little */
+    struct io_queue later;   /* repeats that wait for their time */
     struct io_lane lane[IO_DEVICES_MAX];
     uint32_t lane_count, lane_turn; /* lanes are served in turn */
     struct io_waker waker;
@@ -126,6 +127,13 @@ struct io_req *io_take(struct io *io);
 
 /* Takes back what was handed: its device has room for another. */
 void io_give_back(struct io *io, const struct io_req *req);
+
+/* Puts a request aside for pause_ns. */
+void io_wait_aside(struct io *io, struct io_req *req, uint64_t pause_ns);
+
+/* Puts those whose time has come into their lanes. Returns how long the next of the others has to
+ * wait, UINT64_MAX when there is none. */
+uint64_t io_take_due(struct io *io);
 
 /* Forgets all that wait. */
 void io_forget_waiting(struct io *io);

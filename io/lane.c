@@ -17,6 +17,32 @@ void io_wait_in_lane(struct io *io, struct io_req *req)
     io_queue_push(req->urgent ? &lane->urgent : &lane->plain, req);
 }
 
+void io_wait_aside(struct io *io, struct io_req *req, uint64_t pause_ns)
+{
+    req->due_ns = io_now_ns(io) + pause_ns;
+    io_queue_push(&io->later, req);
+}
+
+uint64_t io_take_due(struct io *io)
+{
+    if (io->later.head == NULL) {
+        return UINT64_MAX;
+    }
+    uint64_t now_ns = io_now_ns(io);
+    uint64_t next_ns = UINT64_MAX;
+    struct io_queue waited = io->later;
+    io->later = (struct io_queue){0};
+    for (struct io_req *req; (req = io_queue_pop(&waited)) != NULL;) {
+        if (req->due_ns <= now_ns) {
+            io_wait_in_lane(io, req);
+        } else {
+            next_ns = min_u64(next_ns, req->due_ns - now_ns);
+            io_queue_push(&io->later, req);
+        }
+    }
+    return next_ns;
+}
+
 static bool lane_ready(const struct io *io, const struct io_lane *lane)
 {
     return lane->handed < io->depth && (lane->urgent.head != NULL || lane->plain.head != NULL);
@@ -76,6 +102,7 @@ static void forget(struct io *io, struct io_queue *queue)
 
 void io_forget_waiting(struct io *io)
 {
+    forget(io, &io->later);
     for (uint32_t i = 0; i < io->lane_count; i++) {
         forget(io, &io->lane[i].urgent);
         forget(io, &io->lane[i].plain);

@@ -23,11 +23,25 @@
 #define REAP_BATCH 64U
 #define RING_EXTRA 2U /* the poll; and, on kernels before 5.11, liburing's own time-out */
 #define SYSCTL_PATH "/proc/sys/kernel/io_uring_disabled"
+#define REFUSED_NS_MAX (5 * NS_PER_SECOND)
+#define WAKE_DATA 0U
+#define NO_PLACE UINT32_MAX
+
+/* Of a read in the kernel. Its completion carries place and turn: one whose turn is over belongs to
+ * no read and is passed over, so that memory in use again is never thought filled by it. */
+struct place {
+    struct io_req *req;
+    uint32_t turn;
+    uint32_t next; /* of the free ones, or NO_PLACE */
+};
 
 struct uring {
     struct io_uring ring;
     bool open;
     bool wake_armed;
+    struct place *place;       /* [handed_limit] */
+    uint32_t place_free;
+    uint64_t refused_since_ns; /* the kernel takes nothing, 0 = it does */
     bool fixed_files;
     int buffers_error;   /* 0 while fixed reads hold, else why not (negative) */
     uint32_t step;       /* of the ladder below */
@@ -136,9 +150,23 @@ static int probe_read(struct uring *uring)
 {
     struct io_uring_probe *probe = io_uring_get_probe_ring(&uring->ring);
     bool known = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) != 0;
+    bool told = probe != NULL;
     io_uring_free_probe(probe);
+    if (!told) {
+        return err_set(ERR_RUN, "io_uring refused: this kernel does not tell what its ring can do: "
+                       "it is older than Linux 5.6, or a seccomp filter blocks io_uring_register; "
+                       "try --io pread");
+    }
     return known ? 0 : err_set(ERR_RUN, "io_uring refused: this kernel's ring knows no plain "
                                "reads; use Linux 5.6 or later, or try --io pread");
+}
+
+/* Filters that let a ring be made and then block its use are met here, not at the first read. */
+static int probe_enter(struct uring *uring, uint32_t entries)
+{
+    int rc = io_uring_submit_and_get_events(&uring->ring);
+    bool passes = rc >= 0 || rc == -EAGAIN || rc == -EBUSY || rc == -EINTR || rc == -ENOMEM;
+    return passes ? 0 : explain(rc, entries);
 }
 
 /* Registered files save a reference per read; without them the plain descriptors serve. */
@@ -188,6 +216,20 @@ static void name_features(struct uring *uring)
     snprintf(uring->features, sizeof uring->features, "%s", text + skip);
 }
 
+static int make_places(struct uring *uring, uint32_t count)
+{
+    uring->place = calloc(count, sizeof *uring->place);
+    if (uring->place == NULL) {
+        return err_set(ERR_MEMORY, "no memory for %u reads in flight", count);
+    }
+    uring->place_free = NO_PLACE;
+    for (uint32_t i = count; i-- > 0;) {
+        uring->place[i] = (struct place){.turn = 1, .next = uring->place_free};
+        uring->place_free = i;
+    }
+    return 0;
+}
+
 static int uring_open(struct io *io, const struct io_options *options)
 {
     struct uring *uring = calloc(1, sizeof *uring);
@@ -195,9 +237,11 @@ static int uring_open(struct io *io, const struct io_options *options)
         return err_set(ERR_MEMORY, "no memory for the ring");
     }
     io->state = uring;
+    TRY(make_places(uring, io->handed_limit));
     raise_memlock();
     TRY(create_ring(uring, io->handed_limit));
     TRY(probe_read(uring));
+    TRY(probe_enter(uring, io->handed_limit + RING_EXTRA));
     TRY(register_files(io, uring));
     TRY(make_buffer_table(uring, options->buffer_count));
     name_features(uring);
@@ -218,6 +262,7 @@ static void uring_close(struct io *io)
         io_uring_queue_exit(&uring->ring); /* takes the armed poll with it */
     }
     free(uring->table);
+    free(uring->place);
     free(uring);
 }
 
@@ -264,6 +309,33 @@ static bool use_fixed(const struct uring *uring, const struct io_req *req)
     return true;
 }
 
+/* Turns are below 2^31: no completion of a read looks like liburing's own. */
+static uint64_t take_place(struct uring *uring, struct io_req *req)
+{
+    uint32_t index = uring->place_free;
+    assert(index != NO_PLACE); /* as many as may be handed */
+    struct place *place = &uring->place[index];
+    uring->place_free = place->next;
+    place->req = req;
+    return (uint64_t)place->turn << 32 | (index + 1U);
+}
+
+/* The read a completion belongs to, whose turn is then over; NULL when it belongs to none. */
+static struct io_req *leave_place(const struct io *io, struct uring *uring, uint64_t data)
+{
+    uint32_t index = (uint32_t)data - 1U;
+    if (index >= io->handed_limit || uring->place[index].turn != data >> 32) {
+        return NULL;
+    }
+    struct place *place = &uring->place[index];
+    struct io_req *req = place->req;
+    if (req != NULL) {
+        *place = (struct place){.turn = place->turn % INT32_MAX + 1, .next = uring->place_free};
+        uring->place_free = index;
+    }
+    return req;
+}
+
 static void prepare_read(const struct io *io, struct uring *uring, struct io_req *req)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
@@ -278,7 +350,7 @@ static void prepare_read(const struct io *io, struct uring *uring, struct io_req
     if (uring->fixed_files) {
         sqe->flags |= IOSQE_FIXED_FILE;
     }
-    io_uring_sqe_set_data(sqe, req);
+    io_uring_sqe_set_data64(sqe, take_place(uring, req));
 }
 
 static void arm_wake(struct io *io, struct uring *uring)
@@ -289,7 +361,7 @@ static void arm_wake(struct io *io, struct uring *uring)
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
     if (sqe != NULL) {
         io_uring_prep_poll_add(sqe, io->waker.fd, POLLIN);
-        io_uring_sqe_set_data(sqe, NULL); /* no request: the wake-up */
+        io_uring_sqe_set_data64(sqe, WAKE_DATA);
         uring->wake_armed = true;
     }
 }
@@ -321,15 +393,10 @@ static int enter(struct io *io, struct uring *uring, uint64_t wait_ns)
     if (wait_ns == 0 || !uring->wake_armed || !io_sleep_begin(io)) {
         return io_uring_submit_and_get_events(&uring->ring);
     }
-    int rc;
-    if (wait_ns == IO_WAIT_FOREVER) {
-        rc = io_uring_submit_and_wait(&uring->ring, 1);
-    } else {
-        struct io_uring_cqe *cqe;
-        struct __kernel_timespec ts = {.tv_sec = (long long)(wait_ns / NS_PER_SECOND),
-                                       .tv_nsec = (long long)(wait_ns % NS_PER_SECOND)};
-        rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, &ts, NULL);
-    }
+    struct io_uring_cqe *cqe;
+    struct __kernel_timespec ts = {.tv_sec = (long long)(wait_ns / NS_PER_SECOND),
+                                   .tv_nsec = (long long)(wait_ns % NS_PER_SECOND)};
+    int rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, &ts, NULL);
     io_sleep_end(io);
     return rc;
 }
@@ -337,7 +404,7 @@ static int enter(struct io *io, struct uring *uring, uint64_t wait_ns)
 /* ---- reaping ---- */
 
 struct ended {
-    struct io_req *req;
+    uint64_t data;
     int32_t res;
 };
 
@@ -346,29 +413,82 @@ static uint32_t pull(struct uring *uring, struct ended *out)
 {
     struct io_uring_cqe *cqes[REAP_BATCH];
     unsigned count = io_uring_peek_batch_cqe(&uring->ring, cqes, REAP_BATCH);
-    uint32_t kept = 0;
     for (unsigned i = 0; i < count; i++) {
-        if (cqes[i]->user_data != LIBURING_UDATA_TIMEOUT) {
-            out[kept++] = (struct ended){io_uring_cqe_get_data(cqes[i]), cqes[i]->res};
-        }
+        out[i] = (struct ended){cqes[i]->user_data, cqes[i]->res};
     }
     io_uring_cq_advance(&uring->ring, count);
-    return kept;
+    return count;
 }
 
-static void reap(struct io *io, struct uring *uring)
+static void end(struct io *io, struct uring *uring, const struct ended *ended)
+{
+    if (ended->data == LIBURING_UDATA_TIMEOUT) {
+        return;
+    }
+    if (ended->data == WAKE_DATA) {
+        uring->wake_armed = false;
+        io_waker_drain(io);
+        return;
+    }
+    struct io_req *req = leave_place(io, uring, ended->data);
+    if (req != NULL) {
+        io_ended(io, req, ended->res);
+    } else {
+        io->stats.strays++;
+    }
+}
+
+/* Returns how many completions there were. */
+static uint32_t reap(struct io *io, struct uring *uring)
 {
     struct ended ended[REAP_BATCH];
-    for (uint32_t count; (count = pull(uring, ended)) > 0;) {
+    uint32_t total = 0;
+    for (uint32_t count; (count = pull(uring, ended)) > 0; total += count) {
         for (uint32_t i = 0; i < count; i++) {
-            if (ended[i].req != NULL) {
-                io_ended(io, ended[i].req, ended[i].res);
-            } else {
-                uring->wake_armed = false;
-                io_waker_drain(io);
-            }
+            end(io, uring, &ended[i]);
         }
     }
+    return total;
+}
+
+/* A sleep went by although somebody had called: the poll that should have ended it is lost when
+ * what it waits for is there. Another is armed; if the first comes after all, it does no harm. */
+static void mend_wake(struct io *io, struct uring *uring)
+{
+    struct pollfd waker = {.fd = io->waker.fd, .events = POLLIN};
+    if (atomic_load(&io->waker.woken) && poll(&waker, 1, 0) > 0) {
+        uring->wake_armed = false;
+    }
+}
+
+static int ring_failed(int error, uint64_t refused_ns)
+{
+    if (refused_ns > 0) {
+        return err_set(ERR_RUN, "io_uring failed while reading: for %llu s the kernel has neither "
+                       "taken nor ended a request: %s; try --io pread",
+                       (unsigned long long)(refused_ns / NS_PER_SECOND), strerror(error));
+    }
+    return err_set(ERR_RUN, "io_uring failed while reading: %s; try --io pread", strerror(error));
+}
+
+/* The kernel is short of something, or a signal came. What was reaped helps; but a kernel that for
+ * seconds takes nothing, and ends nothing either, will not. Signals alone are no fault: a drive may
+ * be slow while they come. */
+static int refused(struct io *io, struct uring *uring, int error, bool reaped)
+{
+    uint64_t now_ns = io_now_ns(io);
+    bool left = io_uring_sq_ready(&uring->ring) > 0;
+    bool stuck = left || (error != EINTR && io->handed > 0);
+    io->transient = !reaped && (left || error != EINTR);
+    if (reaped || !stuck) {
+        uring->refused_since_ns = 0;
+        return 0;
+    }
+    if (uring->refused_since_ns == 0) {
+        uring->refused_since_ns = now_ns;
+    }
+    uint64_t refused_ns = now_ns - uring->refused_since_ns;
+    return refused_ns < REFUSED_NS_MAX ? 0 : ring_failed(error, refused_ns);
 }
 
 static int uring_run(struct io *io, uint64_t wait_ns)
@@ -377,19 +497,23 @@ static int uring_run(struct io *io, uint64_t wait_ns)
     fill(io, uring);
     hand_over(io, uring);
     int rc = enter(io, uring, wait_ns);
-    reap(io, uring);
+    bool reaped = reap(io, uring) > 0;
     switch (rc) {
     case -EAGAIN:
     case -EBUSY:
-        io->transient = true; /* the kernel is short of something; what was reaped helps */
-        return 0;
-    case -ETIME:
+    case -ENOMEM:
     case -EINTR:
-        return 0;
+        return refused(io, uring, -rc, reaped);
+    case -ETIME:
+        mend_wake(io, uring);
+        break;
     default:
-        return rc >= 0 ? 0 : err_set(ERR_RUN, "io_uring failed while reading: %s; try --io pread",
-                                     strerror(-rc));
+        if (rc < 0) {
+            return ring_failed(-rc, 0);
+        }
     }
+    uring->refused_since_ns = 0;
+    return 0;
 }
 
 const struct io_backend io_backend_uring = {

@@ -25,7 +25,7 @@ static void unwatch(void)
     alarm(0);
 }
 
-enum change { CHANGE_CUT, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_OVERWRITE };
+enum change { CHANGE_CUT, CHANGE_GROW, CHANGE_REPLACE, CHANGE_REMOVE, CHANGE_OVERWRITE };
 
 struct changer {
     const struct tiny *tiny;
@@ -54,6 +54,8 @@ static void change_after_two(void *ctx, uint32_t step)
     tiny_path(c->tiny, "new", other);
     if (c->change == CHANGE_CUT) {
         tiny_truncate(c->tiny, tiny_shard(1), -(int64_t)MIB);
+    } else if (c->change == CHANGE_GROW) {
+        tiny_truncate(c->tiny, tiny_shard(1), (int64_t)MIB);
     } else if (c->change == CHANGE_REMOVE) {
         tiny_need(unlink(path) == 0, path);
     } else if (c->change == CHANGE_REPLACE) {
@@ -88,6 +90,17 @@ START_TEST(a_shard_cut_while_running_is_named)
 }
 END_TEST
 
+/* The tokens are right, yet nobody can know: something writes to the file. */
+START_TEST(a_shard_that_grows_while_running_is_named)
+{
+    run_changed(CHANGE_GROW);
+    ck_assert(tiny_golden_so_far(&run));
+    ck_assert_msg(run.rc == ERR_IO, "rc %d '%s'", run.rc, run.message);
+    ck_assert_msg(strstr(run.message, tiny_shard(1)) != NULL, "%s", run.message);
+    ck_assert_msg(strstr(run.message, "its size went from") != NULL, "%s", run.message);
+}
+END_TEST
+
 START_TEST(a_shard_replaced_or_removed_while_running_is_still_read)
 {
     run_changed(CHANGE_REPLACE);
@@ -117,6 +130,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, watch, unwatch);
     tcase_set_timeout(tcase, WATCHDOG_SECONDS);
     tcase_add_test(tcase, a_shard_cut_while_running_is_named);
+    tcase_add_test(tcase, a_shard_that_grows_while_running_is_named);
     tcase_add_test(tcase, a_shard_replaced_or_removed_while_running_is_still_read);
     tcase_add_test(tcase, a_shard_overwritten_in_place_while_running_is_found_out);
     suite_add_tcase(suite, tcase);

@@ -70,6 +70,7 @@ static void add_reads(cJSON *root, const struct run_report *r)
     }
     number(reads, "short_reads", r->stats.io.short_reads);
     number(reads, "retries", r->stats.io.retries);
+    number(reads, "stray_completions", r->stats.io.strays);
     number(reads, "submits", r->stats.io.submits);
 }
 
@@ -223,6 +224,17 @@ void report_settings(const struct engine *e)
     }
 }
 
+/* What went wrong on the way to a right result. */
+static void print_repeats(const struct io_stats *io)
+{
+    if (io->retries + io->short_reads + io->strays > 0) {
+        fprintf(stderr, "k3ring: the drive or kernel was in trouble: %llu reads repeated after "
+                "transient errors, %llu read on after they came short, %llu stray completions\n",
+                (unsigned long long)io->retries, (unsigned long long)io->short_reads,
+                (unsigned long long)io->strays);
+    }
+}
+
 void report_print(const struct run_report *r)
 {
     uint64_t bytes = 0;
@@ -243,6 +255,7 @@ void report_print(const struct run_report *r)
                 "sums were read\n", (double)r->stats.checked_bytes / 1e9,
                 (double)r->stats.sums_bytes / 1e9);
     }
+    print_repeats(&r->stats.io);
     fprintf(stderr, "k3ring: workers: %u of %u, %s\n", r->facts.workers, r->facts.threads,
             r->facts.workers_why);
     if (r->result->count > 1) {

@@ -294,9 +294,10 @@ static int start_threads(struct engine *e)
     if (e->options.stepped) {
         return fetch_open_ring(e);
     }
-    if (pthread_create(&e->io_thread, NULL, fetch_thread, e) != 0) {
-        return err_set(ERR_MEMORY, "the system refused the I/O thread; raise the limit of "
-                       "processes (ulimit -u)");
+    int rc = pthread_create(&e->io_thread, NULL, fetch_thread, e);
+    if (rc != 0) {
+        return err_set(ERR_MEMORY, "the system refused the I/O thread: %s; raise the limit of "
+                       "processes (ulimit -u)", strerror(rc));
     }
     e->io_started = true;
     while (atomic_load(&e->threads_ready) < e->worker_count + 1) {
@@ -306,9 +307,10 @@ static int start_threads(struct engine *e)
         return err_set(atomic_load(&e->error), "%s", e->error_text);
     }
     while (e->plan->pin_area_bytes > 0 && e->pin_threads < PIN_THREADS) {
-        if (pthread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e) != 0) {
-            return err_set(ERR_MEMORY, "the system refused a pin thread; raise the limit of "
-                           "processes (ulimit -u)");
+        rc = pthread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e);
+        if (rc != 0) {
+            return err_set(ERR_MEMORY, "the system refused a pin thread: %s; raise the limit of "
+                           "processes (ulimit -u)", strerror(rc));
         }
         e->pin_threads++;
     }

@@ -39,6 +39,23 @@ void fetch_fini(struct engine *e)
     free(e->fetch.slice_known);
 }
 
+static void note(const struct engine *e, const char *line)
+{
+    if (e->options.note != NULL) {
+        e->options.note(line);
+    }
+}
+
+/* From here on every read is a plain one. */
+static void fixed_refused(struct engine *e, int error)
+{
+    char line[256];
+    snprintf(line, sizeof line, "registered buffers off: the kernel refused them: %s; this costs a "
+             "little CPU per read", strerror(error));
+    note(e, line);
+    e->fetch.fixed = false;
+}
+
 /* Registers every slice that is present; pin slices follow as they come. All or none. */
 static void register_slices(struct engine *e)
 {
@@ -49,8 +66,9 @@ static void register_slices(struct engine *e)
             continue;
         }
         f->slice_known[i] = true;
-        if (f->fixed && io_register_buffer(e->io, i, slice->base, slice->size_bytes) < 0) {
-            f->fixed = false;
+        int rc = f->fixed ? io_register_buffer(e->io, i, slice->base, slice->size_bytes) : 0;
+        if (rc < 0) {
+            fixed_refused(e, -rc);
         }
     }
 }
@@ -70,9 +88,7 @@ static bool lockable(struct engine *e)
     snprintf(line, sizeof line, "registered buffers off: the slab needs %.1f MiB of locked memory, "
              "the limit is %.1f MiB (ulimit -l, LimitMEMLOCK=); this costs a little CPU per read",
              (double)needed / (double)MIB, (double)allowed / (double)MIB);
-    if (e->options.note != NULL) {
-        e->options.note(line);
-    }
+    note(e, line);
     return false;
 }
 
@@ -99,9 +115,7 @@ int fetch_open_ring(struct engine *e)
     if (rc < 0 && options.engine == IO_URING) {
         char line[ERR_MESSAGE_BYTES + 64];
         snprintf(line, sizeof line, "%s; reading with pread threads instead", err_message());
-        if (e->options.note != NULL) {
-            e->options.note(line);
-        }
+        note(e, line);
         err_clear();
         options.engine = IO_PREAD;
         rc = io_open(&e->io, &options, &e->files);
@@ -139,16 +153,16 @@ static void read_failed(struct engine *e, const struct fetch_req *r)
     }
     struct stat now;
     const struct io_file *file = &e->files.file[r->req.file];
-    char cause[128];
+    char cause[256];
     if (fstat(file->fd, &now) == 0 && (uint64_t)now.st_size < file->size_bytes) {
-        snprintf(cause, sizeof cause, "the file shrank from %llu to %llu bytes while running",
+        snprintf(cause, sizeof cause, "the file shrank from %llu to %llu bytes while running; "
+                 "fetch it again, and let nothing write to it",
                  (unsigned long long)file->size_bytes, (unsigned long long)now.st_size);
     } else {
-        snprintf(cause, sizeof cause, "%s", strerror(-r->req.res));
+        snprintf(cause, sizeof cause, "%s; %s", strerror(-r->req.res), io_cure(-r->req.res));
     }
-    snprintf(text, sizeof text, "%s: reading %u bytes at offset %llu (%s): %s; check the drive "
-             "(dmesg, smartctl) or fetch the file again", file->path, r->req.size_bytes,
-             (unsigned long long)r->req.offset_bytes, where, cause);
+    snprintf(text, sizeof text, "%s: reading %u bytes at offset %llu (%s): %s", file->path,
+             r->req.size_bytes, (unsigned long long)r->req.offset_bytes, where, cause);
     engine_fail(e, ERR_IO, text);
 }
 

@@ -204,10 +204,12 @@ int workers_start(struct engine *e)
         atomic_init(&w->doing, WORKER_WORKS);
         w->index = i;
         w->scratch = e->scratch_block + i * floats;
-        if (!e->options.stepped && pthread_create(&w->thread, NULL, worker_main, w) != 0) {
+        int rc = e->options.stepped ? 0 : pthread_create(&w->thread, NULL, worker_main, w);
+        if (rc != 0) {
             e->worker_count = i;
-            return err_set(ERR_MEMORY, "the system refused worker thread %u; give fewer --threads "
-                           "or raise the limit of processes (ulimit -u)", i + 1);
+            return err_set(ERR_MEMORY, "the system refused worker thread %u: %s; give fewer "
+                           "--threads or raise the limit of processes (ulimit -u)", i + 1,
+                           strerror(rc));
         }
     }
     return 0;

@@ -57,8 +57,15 @@ static const struct row rows[] = {
     {"misaligned", -EINVAL, 8192, 0, 0, 1, IO_FAILED, 0, EINVAL},
     {"bad address", -EFAULT, 8192, 0, 0, 1, IO_FAILED, 0, EFAULT},
     {"bad descriptor", -EBADF, 8192, 0, 0, 1, IO_FAILED, 0, EBADF},
-    {"no memory", -ENOMEM, 8192, 0, 0, 1, IO_FAILED, 0, ENOMEM},
-    {"cancelled", -ECANCELED, 8192, 0, 0, 1, IO_FAILED, 0, ECANCELED},
+    {"no memory", -ENOMEM, 8192, 0, 0, 1, IO_RETRY, 0, 0},
+    {"no memory, 17 times", -ENOMEM, 8192, 0, 0, 17, IO_FAILED, 0, ENOMEM},
+    {"busy, 16 times", -EBUSY, 8192, 0, 0, 16, IO_RETRY, 0, 0},
+    {"busy, 17 times", -EBUSY, 8192, 0, 0, 17, IO_FAILED, 0, EBUSY},
+    {"cancelled", -ECANCELED, 8192, 0, 0, 1, IO_RETRY, 0, 0},
+    {"cancelled, 17 times", -ECANCELED, 8192, 0, 0, 17, IO_FAILED, 0, ECANCELED},
+    {"the drive's time ran out, once", -ETIMEDOUT, 8192, 0, 0, 1, IO_RETRY, 0, 0},
+    {"the drive's time ran out, twice", -ETIMEDOUT, 8192, 0, 0, 2, IO_FAILED, 0, ETIMEDOUT},
+    {"no path to the drive, twice", -ENOLINK, 8192, 0, 0, 2, IO_FAILED, 0, ENOLINK},
 };
 
 START_TEST(each_result_of_a_transfer_has_its_verdict)
