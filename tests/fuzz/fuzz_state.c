@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A saved state. The checksums of header, sections and whole are made right first, or nothing behind
- * them would ever be looked at; the last byte of the input says which are left as they are. */
+/* A saved state. Checksums of header and whole are made right first, or nothing behind them would
+ * ever be looked at; the last byte of the input says which are left as they are. */
 #include <string.h>
 #include <xxhash.h>
 
