@@ -33,7 +33,7 @@ struct crew {
     atomic_uint next, running;
     atomic_bool refused;        /* a thread had no memory */
     atomic_ullong read_bytes;
-    pthread_mutex_t lock;       /* guards told and calls of ended() */
+    pthread_mutex_t lock;       /* guards told, calls of ended(), rings being made */
     uint32_t told;
     bool *over;                 /* [count] the job has ended; under the lock */
 };
@@ -193,15 +193,32 @@ static int use_read(void *ctx, const struct reader_read *read, const unsigned ch
     return 0;
 }
 
-static int read_through(struct worker *w)
+/* One thread at a time makes or unmakes a ring: what one unmaps the next may be given, which only
+ * the kernel knows. */
+static int open_reader(struct worker *w, struct reader **reader)
 {
     struct reader_options options = {.io = IO_URING, .depth = DEPTH, .size_max_bytes = READ_BYTES,
                                      .stop = stop, .use = use_read};
+    pthread_mutex_lock(&w->crew->lock);
+    int rc = reader_open(reader, &w->files, &options);
+    pthread_mutex_unlock(&w->crew->lock);
+    return rc;
+}
+
+static void close_reader(struct worker *w, struct reader *reader)
+{
+    pthread_mutex_lock(&w->crew->lock);
+    reader_close(reader);
+    pthread_mutex_unlock(&w->crew->lock);
+}
+
+static int read_through(struct worker *w)
+{
     struct reader *reader;
     struct reader_result result;
-    TRY(reader_open(&reader, &w->files, &options));
+    TRY(open_reader(w, &reader));
     int rc = reader_run(reader, name_read, w, &result);
-    reader_close(reader);
+    close_reader(w, reader);
     return rc < 0 ? rc : io_files_unchanged(&w->files);
 }
 
