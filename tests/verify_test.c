@@ -188,6 +188,38 @@ START_TEST(bytes_of_no_tensor_are_told)
 }
 END_TEST
 
+static void rename_shard(uint32_t shard, const char *to)
+{
+    char before[TINY_PATH_BYTES];
+    char after[TINY_PATH_BYTES];
+    tiny_path(&copy, tiny_shard(shard), before);
+    tiny_path(&copy, to, after);
+    tiny_need(rename(before, after) == 0, after);
+}
+
+START_TEST(names_that_say_there_are_more_shards_fail)
+{
+    char path[TINY_PATH_BYTES];
+    fresh();
+    for (uint32_t i = 0; i < TINY_SHARDS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model-%05u-of-00004.safetensors", i + 1);
+        rename_shard(i, name);
+    }
+    tiny_path(&copy, "model.safetensors.index.json", path);
+    tiny_need(unlink(path) == 0, path);
+    k3ring("verify %s", copy.dir);
+    expect_page(0, "note  index");
+    expect_line("note", "sizes", "say there are 4"); /* synth may leave layers out */
+    tiny_path(&copy, MODEL_SYNTH_MARKER, path);
+    tiny_need(unlink(path) == 0, path);
+    k3ring("verify %s", copy.dir);
+    expect_page(1, "1 bad");
+    expect_line("BAD", "sizes", "the model has 3: fetch the others");
+    drop();
+}
+END_TEST
+
 START_TEST(a_tensor_of_no_model_in_two_files_fails)
 {
     fresh();
@@ -471,6 +503,7 @@ static Suite *verify_suite(void)
     tcase_add_test(tcase, what_a_model_is_refused_for_is_on_the_page);
     tcase_add_test(tcase, an_index_of_another_download_fails);
     tcase_add_test(tcase, bytes_of_no_tensor_are_told);
+    tcase_add_test(tcase, names_that_say_there_are_more_shards_fail);
     tcase_add_test(tcase, a_tensor_of_no_model_in_two_files_fails);
     tcase_add_test(tcase, an_index_that_names_what_is_not_there_fails);
     tcase_add_test(tcase, files_beside_the_model_are_noted);

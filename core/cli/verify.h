@@ -106,7 +106,8 @@ struct verify_pages_out {
  * ERR_USAGE, ERR_OUTPUT, ERR_MODEL, ERR_MEMORY. */
 int verify_pages_write(struct verify *v, const char *path, struct verify_pages_out *out);
 int verify_pages_check(struct verify *v, const char *path, int *fd);
-/* When all was read: the head is written and the file gets its name, unless something is bad. */
+/* When all was read: head and name for the file. Only a note when something is bad; what was bad
+ * before was not even read for it. */
 int verify_pages_written(struct verify *v, struct verify_pages_out *out);
 void verify_pages_abandon(struct verify_pages_out *out); /* an empty one is fine */
 /* Lines for what the pages were. */
