@@ -5,10 +5,32 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
+
 #define MEMORY_CURE "; free memory, or raise the limits of the process (ulimit -v, its cgroup)"
 
 static _Thread_local char message[ERR_MESSAGE_BYTES];
 static _Thread_local int message_code;
+
+/* Names come from users and files: nothing in them may steer a terminal or spoil JSON. */
+static void clean(char *text)
+{
+    char *to = text;
+    const char *end = text + strlen(text);
+    for (const char *at = text; at < end;) {
+        uint32_t code = 0;
+        size_t size = utf8_read((const unsigned char *)at, (size_t)(end - at), &code);
+        if (size > 0 && utf8_harmless(code)) {
+            memmove(to, at, size);
+            to += size;
+        } else {
+            size = size > 0 ? size : 1;
+            *to++ = '?';
+        }
+        at += size;
+    }
+    *to = '\0';
+}
 
 int err_set(int code, const char *format, ...)
 {
@@ -22,10 +44,7 @@ int err_set(int code, const char *format, ...)
             size_t used = strlen(message);
             snprintf(message + used, sizeof message - used, "%s", MEMORY_CURE);
         }
-        for (char *c = message; *c != '\0'; c++) {
-            /* Names come from users and files: no control character reaches a terminal. */
-            *c = (unsigned char)*c < 0x20 || *c == 0x7F ? '?' : *c;
-        }
+        clean(message);
     }
     return code;
 }

@@ -4,8 +4,8 @@
 
 /* Errors are ints: 0 or positive is success, negative is one of the codes below.
  * The one-line message is written where the failure is born, kept per thread, and the first
- * one wins until err_clear(); control characters in it are shown as '?'. Only cli prints it.
- * A thread that hands a failure to another copies err_message() itself. */
+ * one wins until err_clear(); what is no UTF-8 or could steer a terminal becomes '?'. Only cli
+ * prints it. A thread that hands a failure to another copies err_message() itself. */
 
 /* X(name, code, exit status of the program, what it means) */
 #define ERR_LIST(X)                                                       \

@@ -63,6 +63,14 @@ size_t utf8_bad_bytes(const unsigned char *text, size_t size_bytes)
     return have > 0 ? have : 1;
 }
 
+bool utf8_harmless(uint32_t code)
+{
+    bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+    bool turns = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    bool breaks = code == 0x2028 || code == 0x2029;
+    return !control && !turns && !breaks && code % 0x10000 < 0xFFFE;
+}
+
 void utf8_write(unsigned char *text, size_t size_bytes, uint32_t code)
 {
     static const unsigned char lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};

@@ -18,6 +18,10 @@ size_t utf8_unfinished(const unsigned char *text, size_t size_bytes);
  * character, at least 1. utf8_read() has returned 0 there. */
 size_t utf8_bad_bytes(const unsigned char *text, size_t size_bytes);
 
+/* Whether a terminal may be given code: no control character, none that turns the direction of
+ * writing or breaks lines where nobody expects it, and none that is no character. */
+bool utf8_harmless(uint32_t code);
+
 /* Writes code, of which size_bytes must be the number of bytes in UTF-8. */
 void utf8_write(unsigned char *text, size_t size_bytes, uint32_t code);
 

@@ -3,12 +3,15 @@
 
 #include "cache/policy.h"
 #include "core/base/err.h"
+#include "core/cli/text.h"
 
 #define BYTES_PER_ID 12U /* prompt and made ids, and the history that drafts look into */
 
 void engine_cli_note(const char *line)
 {
-    fprintf(stderr, "k3ring: %s\n", line);
+    fputs("k3ring: ", stderr);
+    text_put(stderr, line, NULL, 0, false); /* it may name files */
+    fputc('\n', stderr);
 }
 
 int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,

@@ -6,53 +6,12 @@
 
 #include "core/base/utf8.h"
 
-/* Bytes behind a lead byte, and the smallest code that needs them. */
-static size_t followers(unsigned char lead, uint32_t *code, uint32_t *least)
-{
-    if (lead >= 0xC2 && lead < 0xE0) {
-        *code = lead & 0x1FU;
-        *least = 0xA0; /* below are control characters */
-        return 1;
-    }
-    if (lead >= 0xE0 && lead < 0xF0) {
-        *code = lead & 0x0FU;
-        *least = 0x800;
-        return 2;
-    }
-    if (lead >= 0xF0 && lead < 0xF5) {
-        *code = lead & 0x07U;
-        *least = 0x10000;
-        return 3;
-    }
-    return 0;
-}
-
-/* Marks that turn the direction of writing, or break lines where nobody expects it. */
-static bool deceives(uint32_t code)
-{
-    return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) ||
-           code == 0x2028 || code == 0x2029;
-}
-
 size_t text_step(const char *text)
 {
-    unsigned char lead = (unsigned char)text[0];
     uint32_t code = 0;
-    uint32_t least = 0;
-    if (lead < 0x80) {
-        return lead >= 0x20 && lead != 0x7F ? 1 : 0;
-    }
-    size_t behind = followers(lead, &code, &least);
-    for (size_t i = 1; i <= behind; i++) {
-        unsigned char next = (unsigned char)text[i];
-        if ((next & 0xC0) != 0x80) {
-            return 0;
-        }
-        code = code << 6 | (next & 0x3FU);
-    }
-    bool sound = behind > 0 && code >= least && code <= 0x10FFFF &&
-                 (code < 0xD800 || code > 0xDFFF) && code % 0x10000 < 0xFFFE && !deceives(code);
-    return sound ? behind + 1 : 0;
+    size_t size = text[0] != '\0' ? utf8_read((const unsigned char *)text, strnlen(text, 4), &code)
+                                  : 0;
+    return size > 0 && utf8_harmless(code) ? size : 0;
 }
 
 static const char *rule_for(char byte, const struct text_rule *rules, uint32_t rule_count)

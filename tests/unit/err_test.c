@@ -59,6 +59,17 @@ START_TEST(refused_memory_always_has_a_cure)
 }
 END_TEST
 
+START_TEST(nothing_in_a_name_steers_a_terminal_or_spoils_json)
+{
+    err_clear();
+    err_set(ERR_IO, "%s: gone", "a\033[2J\nb\x7F\xC2\x9B" "31m\xE2\x80\xAE" "c\xFF\xC3");
+    ck_assert_str_eq(err_message(), "a?[2J?b??31m?c??: gone");
+    err_clear();
+    err_set(ERR_IO, "%s", "na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x8E\x89");
+    ck_assert_str_eq(err_message(), "na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x8E\x89");
+}
+END_TEST
+
 static void *fail_elsewhere(void *arg)
 {
     bool *was_empty = arg;
@@ -168,6 +179,7 @@ static Suite *err_suite(void)
     tcase_add_test(all, the_first_message_wins_until_it_is_cleared);
     tcase_add_test(all, a_message_that_is_too_long_is_cut_and_ends);
     tcase_add_test(all, refused_memory_always_has_a_cure);
+    tcase_add_test(all, nothing_in_a_name_steers_a_terminal_or_spoils_json);
     tcase_add_test(all, each_thread_has_its_own_message);
     tcase_add_test(all, every_code_has_the_documented_exit_status);
     tcase_add_test(all, success_exits_with_zero_and_unknown_failures_with_one);
