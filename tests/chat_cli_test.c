@@ -285,6 +285,26 @@ START_TEST(a_session_that_does_not_fit_is_refused)
 }
 END_TEST
 
+/* Told before the model is opened, not after the first answer. */
+START_TEST(a_session_is_a_file_that_can_be_replaced)
+{
+    char link[TINY_PATH_BYTES];
+    struct stat st;
+    tiny_path(&folder, "link.k3", link);
+    unlink(link);
+    forget_session();
+    say("Hello\n");
+    k3ring("chat %s --quiet --session -", scripted.dir);
+    expect_refusal(2, "--session: give a file");
+    ck_assert_int_eq(symlink(session, link), 0);
+    k3ring("chat %s --quiet --session %s", scripted.dir, link);
+    expect_refusal(2, "not a link");
+    ck_assert_int_ne(stat(session, &st), 0);
+    k3ring("chat %s --quiet --session %s/absent/session.k3", scripted.dir, folder.dir);
+    expect_refusal(1, "absent");
+}
+END_TEST
+
 static void nap(long milliseconds)
 {
     usleep((useconds_t)milliseconds * 1000);
@@ -345,6 +365,7 @@ int main(void)
     tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);
     tcase_add_test(all, a_session_goes_on_where_it_was_left);
     tcase_add_test(all, a_session_that_does_not_fit_is_refused);
+    tcase_add_test(all, a_session_is_a_file_that_can_be_replaced);
     tcase_add_test(all, a_session_survives_being_killed);
     suite_add_tcase(suite, all);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/memory.h"
@@ -21,7 +20,7 @@ static int help(struct chat_session *s, const char *argument);
 
 static int write_text(struct output *out, const char *text)
 {
-    fchmod(fileno(out->file), 0600); /* what was said is nobody else's */
+    output_private(out); /* what was said is nobody else's */
     fprintf(out->file, "%s\n", text);
     return output_commit(out);
 }

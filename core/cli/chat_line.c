@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -263,7 +262,7 @@ static void save_history(struct line_reader *r, const wchar_t *line)
     }
     bool clear = err_message()[0] == '\0';
     if (output_open(&out, r->history_path) == 0) {
-        fchmod(fileno(out.file), 0600);
+        output_private(&out);
         history_w(r->history, &event, H_SAVE_FP, out.file);
         if (output_commit(&out) < 0) {
             free(r->history_path); /* not once more */

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -18,7 +17,12 @@ static int refuse_option(const struct chat_session *s, const char *name)
 int chat_session_read(struct chat_session *s)
 {
     const struct chat_cli *cli = s->cli;
-    if (cli->session == NULL || !file_exists(cli->session)) {
+    if (cli->session == NULL) {
+        return 0;
+    }
+    TRY(output_check_regular("session", cli->session));
+    TRY(output_check(cli->session)); /* before the first turn, not after it */
+    if (!file_exists(cli->session)) {
         return 0;
     }
     if (cli->system != NULL || cli->tools != NULL) {
@@ -62,7 +66,7 @@ static int write_session(struct chat_session *s, const char *notes, struct outpu
     const struct saved_extra extra = {
         .tag = SAVED_CHAT, .ids = s->talk.ids.ids, .id_count = (uint32_t)s->talk.ids.count,
         .notes = notes, .notes_bytes = strlen(notes)};
-    fchmod(fileno(out->file), 0600); /* what was said is nobody else's */
+    output_private(out); /* what was said is nobody else's */
     int rc = saved_state_write(s->engine, &extra, out->file);
     if (rc < 0) {
         output_abandon(out);

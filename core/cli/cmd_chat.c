@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -57,6 +56,7 @@ const struct command command_chat = {
 /* ---- signals ---- */
 
 static _Atomic(struct engine *) running; /* an answer is being made */
+static _Atomic bool talking;             /* all is open */
 static _Atomic bool busy;                /* what is being done is to be finished */
 static _Atomic int interrupts;           /* of this answer */
 
@@ -88,10 +88,14 @@ static void on_signal(void)
     }
 }
 
-/* Ctrl-C on a terminal: drops a line, stops an answer, and the second time in one answer ends. */
+/* Ctrl-C on a terminal: drops a line, stops an answer, and the second time in one answer ends. While
+ * a drive is measured and a model opened, it ends. */
 static void on_interrupt(int number)
 {
     struct engine *e = atomic_load(&running);
+    if (!atomic_load(&talking)) {
+        end_at_once(number);
+    }
     if (e == NULL) {
         line_cancel();
         return;
@@ -297,6 +301,7 @@ static int one_line(struct chat_session *s, const char *text)
 static int talk_on(struct chat_session *s)
 {
     int rc = 0;
+    atomic_store(&talking, true);
     while (rc == 0 && signals_caught() == 0) {
         char *text;
         rc = ask(s, &text);

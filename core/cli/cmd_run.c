@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache/heat.h"
@@ -276,10 +275,8 @@ static bool same_file(const char *path, const char *other)
     return path != NULL && other != NULL && output_same(path, other);
 }
 
-/* Only a regular file can be replaced at once and whole. */
 static int prepare_heat(struct run *run, const struct run_cli *cli)
 {
-    struct stat st;
     TRY(heat_check_policy(policy_table[cli->engine.policy]));
     if (strcmp(cli->heat, "-") == 0) {
         return err_set(ERR_USAGE, "--heat: give a file; it is read and written");
@@ -287,10 +284,7 @@ static int prepare_heat(struct run *run, const struct run_cli *cli)
     if (same_file(cli->heat, cli->json) || same_file(cli->heat, cli->dump_logits)) {
         return err_set(ERR_USAGE, "--heat: %s is also another output; give two files", cli->heat);
     }
-    if (lstat(cli->heat, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return err_set(ERR_USAGE, "--heat: %s is not a regular file; give the file itself, not a "
-                       "link", cli->heat);
-    }
+    TRY(output_check_regular("heat", cli->heat));
     return output_open(&run->heat, cli->heat);
 }
 

@@ -267,6 +267,26 @@ int output_check(const char *path)
     return 0;
 }
 
+int output_check_regular(const char *option, const char *path)
+{
+    struct stat st;
+    if (strcmp(path, "-") == 0) {
+        return err_set(ERR_USAGE, "--%s: give a file; it is replaced as a whole", option);
+    }
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        return err_set(ERR_USAGE, "--%s: %s is not a regular file; give the file itself, not a "
+                       "link", option, path);
+    }
+    return 0;
+}
+
+void output_private(const struct output *out)
+{
+    if (out->temporary != NULL) {
+        (void)fchmod(fileno(out->file), S_IRUSR | S_IWUSR);
+    }
+}
+
 int output_text(const char *path, const char *text)
 {
     struct output out;

@@ -3,23 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-
-/* Only a regular file can be replaced at once and whole. */
-static int open_target(struct run_state *s, const char *path)
-{
-    struct stat st;
-    if (strcmp(path, "-") == 0) {
-        return err_set(ERR_USAGE, "--save-state: give a file; it is replaced as a whole");
-    }
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return err_set(ERR_USAGE, "--save-state: %s is not a regular file; give the file itself, "
-                       "not a link", path);
-    }
-    return output_open(&s->out, path);
-}
 
 /* The state's ids, then the prompt's. */
 static int join_ids(struct run_state *s, struct prompt *prompt)
@@ -67,7 +52,11 @@ int run_state_open(struct run_state *s, const struct run_state_cli *cli,
         }
         TRY(join_ids(s, prompt));
     }
-    return cli->save != NULL ? open_target(s, cli->save) : 0;
+    if (cli->save == NULL) {
+        return 0;
+    }
+    TRY(output_check_regular("save-state", cli->save));
+    return output_open(&s->out, cli->save);
 }
 
 void run_state_request(const struct run_state *s, const struct prompt *prompt,
