@@ -231,6 +231,22 @@ static int prepare(struct generation *g)
     return sampler_open(&g->sampler, r->sample, engine_kernels(g->e), g->vocab);
 }
 
+/* A file that changed outweighs that the sequence was stopped: what was made of it is not to be
+ * kept. */
+static int end_sequence(struct engine *e, int rc)
+{
+    char stopped[ERR_MESSAGE_BYTES] = "";
+    if (rc == ERR_STOPPED) {
+        snprintf(stopped, sizeof stopped, "%s", err_message());
+        err_clear();
+    }
+    int end = engine_end(e);
+    if (rc == ERR_STOPPED && end == 0) {
+        return err_set(rc, "%s", stopped);
+    }
+    return rc < 0 && rc != ERR_STOPPED ? rc : end;
+}
+
 int generate(struct engine *e, const struct generate_request *request,
              struct generate_result *out)
 {
@@ -248,11 +264,11 @@ int generate(struct engine *e, const struct generate_request *request,
         out->finish = engine_interrupted(e) ? FINISH_INTERRUPTED : FINISH_FAILED;
     }
     sha256_digest(&g.hash, sizeof out->hash, out->hash);
-    int end = engine_end(e);
-    if (rc == 0 && end < 0) {
+    int end = end_sequence(e, rc);
+    if (end != rc) {
         out->finish = FINISH_FAILED;
     }
-    return rc < 0 ? rc : end;
+    return end;
 }
 
 void generate_hash_text(const unsigned char hash[LOGITS_HASH_BYTES], char text[65])
