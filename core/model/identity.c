@@ -65,11 +65,17 @@ void pack_identity_free(struct pack_identity *identity)
     *identity = (struct pack_identity){.shards = NULL};
 }
 
-/* A pack's data file begins with what tells packs apart, a shard with its header. */
-static int hash_file(struct header *header, const char *path, uint64_t *hash)
+/* A pack's data file begins with what tells packs apart, a shard with its header, which was hashed
+ * when the model was opened. */
+static int hash_file(struct header *header, const struct model_file *file, uint64_t *hash)
 {
+    const char *path = file->path;
     struct pack_head head;
     uint64_t size_bytes;
+    if (file->header_hash != 0) {
+        *hash = file->header_hash;
+        return 0;
+    }
     TRY(file_read_begin(path, &head, sizeof head));
     if (memcmp(head.magic, PACK_MAGIC, sizeof head.magic) == 0) {
         *hash = XXH3_64bits(&head, sizeof head);
@@ -87,7 +93,7 @@ int model_identity_read(const struct model *model, struct model_identity *out)
     }
     int rc = hash_config(model->dir, &out->config_hash);
     for (uint32_t i = 0; rc == 0 && i < model->file_count; i++) {
-        rc = hash_file(&header, model->files[i].path, &out->hash[i]);
+        rc = hash_file(&header, &model->files[i], &out->hash[i]);
     }
     header_free(&header);
     return rc;
