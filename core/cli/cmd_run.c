@@ -396,11 +396,14 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
                                                  (unsigned long long)cli->gen);
 }
 
-/* What the choice of tokens keeps in memory. */
+#define JSON_ID_BYTES 128U /* of an id in the report while it is written */
+
+/* What the choice of tokens and the report keep in memory. */
 static void count_memory(const struct run *run, struct engine_options *options)
 {
     const struct run_cli *cli = run->cli;
     uint64_t most = run->positions - run->prompt.count;
+    options->caller_bytes += cli->json != NULL ? JSON_ID_BYTES * run->positions : 0;
     options->caller_bytes += run_text_bytes(&run->text, most);
     options->caller_bytes += run->sampling.options.bias_count * sizeof *run->sampling.biases;
     if (run->request.sample != NULL) {

@@ -5,9 +5,12 @@
 
 #include "core/base/err.h"
 
+#define ENTRY_JSON_BYTES 480U /* of an id with its figure: nodes of a tree, then their text */
+
 uint64_t logprobs_bytes(uint32_t top, uint64_t gen)
 {
-    return gen * (sizeof(double) + top * (sizeof(uint32_t) + sizeof(double)));
+    uint64_t kept = sizeof(double) + top * (sizeof(uint32_t) + sizeof(double));
+    return gen * (kept + (top + 1ULL) * ENTRY_JSON_BYTES);
 }
 
 int logprobs_open(struct logprobs *l, const struct engine *e, uint32_t top, uint32_t gen)

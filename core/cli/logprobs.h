@@ -19,7 +19,8 @@ struct logprobs {
     double *logprob; /* [capacity][top] theirs */
 };
 
-/* Memory beside the scratch, which takes LOGPROB_TOKEN_BYTES for each token of the vocabulary. */
+/* Memory beside the scratch, which takes LOGPROB_TOKEN_BYTES for each token of the vocabulary; that
+ * of the report while it is written is part of it. */
 uint64_t logprobs_bytes(uint32_t top, uint64_t gen);
 
 /* top: how many beside the chosen one, <= LOGPROB_TOP_MAX. ERR_MEMORY. */

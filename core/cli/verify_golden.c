@@ -18,7 +18,7 @@
 #include "core/exec/generate.h"
 #include "core/model/tokenizer.h"
 
-#define TOKENIZER_BYTES (6 * MIB)
+#define TOKENIZER_BYTES (1 * MIB) /* its pattern and what regular expressions take */
 
 /* A prompt while it runs. */
 struct run {
@@ -316,7 +316,10 @@ static int open_engine(struct verify *v, const struct engine_cli *cli,
     uint32_t prompt = longest(table, false);
     uint32_t made = longest(table, true);
     TRY(engine_cli_options(cli, prompt, (uint64_t)prompt + made, &options));
-    options.caller_bytes += run->tokenizer != NULL ? TOKENIZER_BYTES : 0;
+    options.caller_bytes += model_resident_bytes(v->model); /* beside the engine's own */
+    if (run->tokenizer != NULL) {
+        options.caller_bytes += tokenizer_resident_bytes(run->tokenizer) + TOKENIZER_BYTES;
+    }
     TRY(tuning_settle(cli, v->dir, &options, &run->progress, &tuning));
     run->made = calloc(made, sizeof *run->made);
     run->layer_max = calloc(table->layers, sizeof *run->layer_max);
