@@ -31,7 +31,6 @@ _Static_assert(SHA256_DIGEST_SIZE == VERIFY_HASH_BYTES, "a job's hash has room f
 struct crew {
     struct verify_reading *reading;
     atomic_uint next, running;
-    atomic_bool refused;        /* a thread had no memory */
     atomic_ullong read_bytes;
     pthread_mutex_t lock;       /* guards told, calls of ended(), rings being made */
     uint32_t told;
@@ -291,9 +290,7 @@ static void *thread_main(void *argument)
     struct worker w = {.crew = crew, .sums = malloc(SUMS_HELD * sizeof *w.sums),
                        .sums_state = XXH3_createState()};
     if (w.sums != NULL && w.sums_state != NULL) {
-        work(&w);
-    } else {
-        atomic_store(&crew->refused, true);
+        work(&w); /* else what is left undone tells */
     }
     free(w.sums);
     XXH3_freeState(w.sums_state);
