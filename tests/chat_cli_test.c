@@ -286,6 +286,25 @@ START_TEST(a_session_that_does_not_fit_is_refused)
 END_TEST
 
 /* Told before the model is opened, not after the first answer. */
+/* Kept as it is, no program could read the session again. */
+START_TEST(what_is_no_utf_8_is_refused_and_a_session_stays_readable)
+{
+    forget_session();
+    say("Hello\ncaf\xE9\n");
+    k3ring("chat %s --no-thinking --quiet --session %s", scripted.dir, session);
+    expect(2, "not UTF-8");
+    ck_assert_str_eq(process.out, "Hi!\n\n");
+    say("caf\xC3\xA9\n");
+    k3ring("chat %s --no-thinking --quiet --session %s", scripted.dir, session);
+    expect(0, NULL);
+    say("Hello\n");
+    k3ring("chat %s --no-thinking --quiet --session %s", scripted.dir, session);
+    expect(0, NULL);
+    k3ring("chat %s --quiet --system $(printf '\\351')", scripted.dir);
+    expect_refusal(2, "--system: is not UTF-8");
+}
+END_TEST
+
 START_TEST(a_session_is_a_file_that_can_be_replaced)
 {
     char link[TINY_PATH_BYTES];
@@ -365,6 +384,7 @@ int main(void)
     tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);
     tcase_add_test(all, a_session_goes_on_where_it_was_left);
     tcase_add_test(all, a_session_that_does_not_fit_is_refused);
+    tcase_add_test(all, what_is_no_utf_8_is_refused_and_a_session_stays_readable);
     tcase_add_test(all, a_session_is_a_file_that_can_be_replaced);
     tcase_add_test(all, a_session_survives_being_killed);
     suite_add_tcase(suite, all);

@@ -44,6 +44,20 @@ size_t utf8_read(const unsigned char *text, size_t size_bytes, uint32_t *code)
     return wanted;
 }
 
+bool utf8_whole(const void *text, size_t size_bytes)
+{
+    const unsigned char *bytes = text;
+    for (size_t at = 0; at < size_bytes;) {
+        uint32_t code;
+        size_t size = utf8_read(bytes + at, size_bytes - at, &code);
+        if (size == 0) {
+            return false;
+        }
+        at += size;
+    }
+    return true;
+}
+
 size_t utf8_unfinished(const unsigned char *text, size_t size_bytes)
 {
     for (size_t back = 1; back <= 3 && back <= size_bytes; back++) {

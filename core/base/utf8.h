@@ -11,6 +11,9 @@
  * goes to *code, which a 0 leaves alone. size_bytes > 0. */
 size_t utf8_read(const unsigned char *text, size_t size_bytes, uint32_t *code);
 
+/* Whether all of text is well-formed; an empty one is. */
+bool utf8_whole(const void *text, size_t size_bytes);
+
 /* Bytes at the end of text (0 to 3) that begin a character and could be completed by more. */
 size_t utf8_unfinished(const unsigned char *text, size_t size_bytes);
 

@@ -439,6 +439,9 @@ static int read_pipe(struct line_reader *r, char **text)
     if (memchr(r->line, '\0', (size_t)length) != NULL) {
         return err_set(ERR_USAGE, "standard input: a line holds a zero byte; give text");
     }
+    if (!utf8_whole(r->line, (size_t)length)) { /* a session that kept it could not be read again */
+        return err_set(ERR_USAGE, "standard input: a line is not UTF-8; convert it (iconv)");
+    }
     if (r->line[length - 1] == '\n') {
         r->line[length - 1] = '\0';
     }

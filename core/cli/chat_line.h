@@ -22,7 +22,7 @@ bool line_terminal(const struct line_reader *r);
 /* Reads what is said next, without its last line break: LINE_TEXT, *text to be free()d. On a
  * terminal prompt comes before it, a line that ends in `\` goes on with the next one, and a paste
  * may have any number of lines. LINE_END: no more will come. LINE_CANCELLED: line_cancel() was
- * called. ERR_IO; ERR_USAGE for a zero byte; ERR_MEMORY. */
+ * called. ERR_IO; ERR_USAGE for a zero byte and what is no UTF-8; ERR_MEMORY. */
 int line_read(struct line_reader *r, const char *prompt, char **text);
 
 /* For a signal handler: drops the line that is being typed on a terminal. */

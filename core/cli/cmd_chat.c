@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/nondet.h"
+#include "core/base/utf8.h"
 #include "core/cli/chat.h"
 #include "core/cli/commands.h"
 #include "core/cli/prompt.h"
@@ -360,6 +360,9 @@ static int check_options(const struct chat_cli *cli)
     if (cli->json != NULL && cli->messages == NULL) {
         return err_set(ERR_USAGE, "--json: give --messages FILE too; a conversation is kept by "
                        "/save");
+    }
+    if (cli->system != NULL && !utf8_whole(cli->system, strlen(cli->system))) {
+        return err_set(ERR_USAGE, "--system: is not UTF-8");
     }
     if (cli->messages != NULL && (cli->system != NULL || cli->session != NULL)) {
         return err_set(ERR_USAGE, "--messages: holds the whole conversation; leave --%s out",

@@ -351,8 +351,8 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
 {
     const char *tokenizer = cli->prompt.tokenizer != NULL ? cli->prompt.tokenizer : model;
     if (cli->prompt.chat && cli->state.load != NULL) {
-        return err_set(ERR_USAGE, "--chat: makes a first turn; leave --load-state out, or go on "
-                       "with `k3ring chat --session FILE`");
+        return err_set(ERR_USAGE, "--chat: makes a first turn; leave --load-state out; `k3ring "
+                       "chat --session FILE` keeps conversations");
     }
     TRY(prepare_choice(run, cli));
     TRY(prepare_state(run, cli, model));

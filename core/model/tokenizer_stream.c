@@ -52,19 +52,6 @@ static int repair(struct byte_list *list, size_t from_bytes)
     return rc;
 }
 
-static bool is_whole(const unsigned char *text, size_t size_bytes)
-{
-    for (size_t at = 0; at < size_bytes;) {
-        uint32_t code;
-        size_t bytes = utf8_read(text + at, size_bytes - at, &code);
-        if (bytes == 0) {
-            return false;
-        }
-        at += bytes;
-    }
-    return true;
-}
-
 void tokenizer_stream_start(struct tokenizer_stream *stream, const struct tokenizer *t,
                             unsigned flags)
 {
@@ -87,7 +74,7 @@ static int release(struct tokenizer_stream *stream, const unsigned char *bytes, 
     memcpy(stream->held, out->bytes + out->count, keep);
     stream->held_bytes = keep;
     if ((stream->flags & DETOKENIZE_REPAIR) == 0 ||
-        is_whole(out->bytes + from, out->count - from)) {
+        utf8_whole(out->bytes + from, out->count - from)) {
         return 0;
     }
     return repair(out, from); /* rare: it takes memory */
