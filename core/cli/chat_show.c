@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "core/base/nondet.h"
-#include "core/base/utf8.h"
 #include "core/cli/text.h"
 
 #define DIM "\033[2m"
@@ -128,27 +127,6 @@ void show_token(struct show *s)
     s->token_ns = nondet_now_ns();
 }
 
-/* What a terminal may be given. text is whole characters. */
-static void put_harmless(const char *text, size_t size_bytes)
-{
-    for (size_t at = 0; at < size_bytes;) {
-        char one[5] = "";
-        size_t left = size_bytes - at;
-        memcpy(one, text + at, left < 4 ? left : 4);
-        size_t step = text_step(one);
-        if (step > 0 || one[0] == '\n' || one[0] == '\t') {
-            step = step > 0 ? step : 1;
-            fwrite(one, 1, step, stdout);
-        } else {
-            uint32_t code;
-            step = utf8_read((const unsigned char *)text + at, left, &code);
-            step = step > 0 ? step : 1;
-            fputc('?', stdout);
-        }
-        at += step;
-    }
-}
-
 static void end_line(struct show *s)
 {
     if (s->line_begun) {
@@ -184,7 +162,7 @@ void show_text(struct show *s, enum chat_channel channel, const char *text, size
     }
     status_clear(s);
     enter(s, channel);
-    put_harmless(text, size_bytes);
+    text_show(stdout, text, size_bytes);
     s->line_begun = text[size_bytes - 1] != '\n';
     fflush(stdout);
 }

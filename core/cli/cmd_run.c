@@ -22,6 +22,7 @@
 #include "core/cli/run_text.h"
 #include "core/cli/sample_options.h"
 #include "core/cli/signals.h"
+#include "core/cli/text.h"
 #include "core/exec/draft.h"
 
 struct run_cli {
@@ -107,7 +108,7 @@ struct run {
     struct progress progress;
     struct tuning tuning;
     bool ids_on_stdout; /* or text, when the prompt was */
-    bool ids_on_lines; /* a progress line would overwrite them */
+    bool terminal; /* standard output is one: ids on lines, or progress would overwrite them */
     struct recorder recorder;
     struct output json, dump, heat; /* open from the start: a bad path is told before the run */
     int dump_rc;
@@ -131,7 +132,11 @@ static void take_text(struct run *run, const uint32_t *id)
 {
     run_text_take(&run->text, id);
     if (run->ids_on_stdout && run->prompt.tokenizer != NULL && run->text.shown.count > 0) {
-        fwrite(run->text.shown.bytes, 1, run->text.shown.count, stdout);
+        if (run->terminal) {
+            text_show(stdout, run->text.shown.bytes, run->text.shown.count);
+        } else {
+            fwrite(run->text.shown.bytes, 1, run->text.shown.count, stdout);
+        }
         fflush(stdout);
     }
 }
@@ -143,7 +148,7 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     progress_clear(&run->progress);
     take_text(run, &id);
     if (run->ids_on_stdout && run->prompt.tokenizer == NULL) {
-        const char *format = run->ids_on_lines ? "%u\n" : step == 0 ? "%u" : " %u";
+        const char *format = run->terminal ? "%u\n" : step == 0 ? "%u" : " %u";
         printf(format, id);
         fflush(stdout);
     }
@@ -259,7 +264,7 @@ static int run_engine(struct run *run, struct engine *e)
     progress_clear(&run->progress);
     bool text = run->prompt.tokenizer != NULL;
     take_text(run, NULL);
-    if (run->ids_on_stdout && (text || !run->ids_on_lines) && run->result.count > 0) {
+    if (run->ids_on_stdout && (text || !run->terminal) && run->result.count > 0) {
         putchar('\n');
     }
     int out_rc = output_flush_stdout();
@@ -390,7 +395,7 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
         TRY(prepare_heat(run, cli));
     }
     TRY(prepare_trace(run, cli));
-    run->ids_on_lines = isatty(STDOUT_FILENO) == 1;
+    run->terminal = isatty(STDOUT_FILENO) == 1;
     run->ids_on_stdout = cli->json == NULL || !(cli->json[0] == '-' && cli->json[1] == '\0');
     return run->result.ids != NULL ? 0 : err_set(ERR_MEMORY, "no memory for %llu ids",
                                                  (unsigned long long)cli->gen);

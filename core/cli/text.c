@@ -43,6 +43,21 @@ void text_put(FILE *out, const char *text, const struct text_rule *rules, uint32
     }
 }
 
+void text_show(FILE *out, const void *bytes, size_t size_bytes)
+{
+    const unsigned char *text = bytes;
+    for (size_t at = 0; at < size_bytes;) {
+        uint32_t code = 0;
+        size_t step = utf8_read(text + at, size_bytes - at, &code);
+        if (step > 0 && (utf8_harmless(code) || code == '\n' || code == '\t')) {
+            fwrite(text + at, 1, step, out);
+        } else {
+            fputc('?', out);
+        }
+        at += step > 0 ? step : 1;
+    }
+}
+
 void text_clean(char *to, size_t capacity_bytes, const char *text)
 {
     size_t used = 0;
