@@ -1,39 +1,55 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs test programs one after the other: `BUILD=... CC=... sh tests/run.sh TEST...`.
+# Runs test programs: `BUILD=... CC=... TEST_JOBS=1 sh tests/run.sh TEST...`, TEST_JOBS at a time.
 # A line each with verdict and seconds. What a program said is shown when it failed; its lines that
 # begin with "note:" or "skip:" always are. Exit status 77 of a program means that it was skipped.
 set -u
-export BUILD CC
 
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+# One program; its lines appear together, whatever else is running.
+run_one() {
+    log=$(mktemp "$results/log.XXXXXX") || exit 1
+    start=$(date +%s)
+    "$1" >"$log" 2>&1 </dev/null
+    status=$?
+    case $status in
+    0) verdict=PASS ;;
+    77) verdict=SKIP ;;
+    *) verdict=FAIL ;;
+    esac
+    {
+        printf '%s %4d s  %s\n' "$verdict" $(($(date +%s) - start)) "$1"
+        if [ "$verdict" = FAIL ]; then
+            sed 's/^/    /' "$log"
+            echo "    exit status $status"
+        else
+            grep -E '^(note|skip):' "$log" | sed 's/^/    /'
+        fi
+    } >"$log.text"
+    cat "$log.text"
+    echo "$verdict" >"$log.verdict"
+}
+
+if [ "${1-}" = --one ]; then
+    results=$TEST_RESULTS
+    run_one "$2"
+    exit 0
+fi
+
+export BUILD CC
+TEST_RESULTS=$(mktemp -d) || exit 1
+export TEST_RESULTS
+trap 'rm -rf "$TEST_RESULTS"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-passed=0
-failed=0
-skipped=0
 begun=$(date +%s)
+printf '%s\n' "$@" | xargs -P "${TEST_JOBS:-1}" -n 1 sh "$0" --one
 
-for test in "$@"; do
-    start=$(date +%s)
-    "$test" >"$log" 2>&1 </dev/null
-    status=$?
-    case $status in
-    0) verdict=PASS passed=$((passed + 1)) ;;
-    77) verdict=SKIP skipped=$((skipped + 1)) ;;
-    *) verdict=FAIL failed=$((failed + 1)) ;;
-    esac
-    printf '%s %4d s  %s\n' "$verdict" $(($(date +%s) - start)) "$test"
-    if [ "$verdict" = FAIL ]; then
-        sed 's/^/    /' "$log"
-        echo "    exit status $status"
-    else
-        grep -E '^(note|skip):' "$log" | sed 's/^/    /'
-    fi
-done
-
-total="$(($(date +%s) - begun)) s"
-echo "$passed passed, $failed failed, $skipped skipped in $total"
-[ "$failed" -eq 0 ]
+count() {
+    cat "$TEST_RESULTS"/*.verdict 2>/dev/null | grep -c "$1"
+}
+passed=$(count PASS)
+failed=$(count FAIL)
+skipped=$(count SKIP)
+echo "$passed passed, $failed failed, $skipped skipped in $(($(date +%s) - begun)) s"
+[ "$failed" -eq 0 ] && [ $((passed + skipped)) -eq $# ]
