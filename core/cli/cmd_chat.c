@@ -88,7 +88,7 @@ static void on_signal(void)
     }
 }
 
-/* Ctrl-C on a terminal: drops a line, stops an answer, and the second time in one answer ends. While
+/* Ctrl-C on a terminal drops a line, stops an answer, and the second time in one answer ends. While
  * a drive is measured and a model opened, it ends. */
 static void on_interrupt(int number)
 {

@@ -26,8 +26,8 @@ int output_spare_model(const char *dir);
 int output_open(struct output *out, const char *path);
 /* Whether output_open() would succeed; nothing is left, and nothing that is no file is touched. */
 int output_check(const char *path);
-/* ERR_USAGE unless path is a regular file or nothing yet, which alone is replaced at once and whole.
- * option is what named it. */
+/* ERR_USAGE unless path is a regular file or nothing yet, which alone is replaced at once and
+ * whole. option is what named it. */
 int output_check_regular(const char *option, const char *path);
 /* Makes a file that is being written its owner's alone; what is written in place stays as it is. */
 void output_private(const struct output *out);

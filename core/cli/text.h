@@ -23,8 +23,8 @@ struct text_rule {
 void text_put(FILE *out, const char *text, const struct text_rule *rules, uint32_t rule_count,
               bool lines);
 
-/* Bytes of any kind, whole characters but for what is no UTF-8, for a terminal: line breaks and tabs
- * as they are, '?' for all else that must not be passed on. */
+/* Bytes of any kind, whole characters but for what is no UTF-8, for a terminal: line breaks and
+ * tabs as they are, '?' for all else that must not be passed on. */
 void text_show(FILE *out, const void *bytes, size_t size_bytes);
 
 /* Bytes of any kind as a JSON string with its quotes, on the heap; NULL when memory is refused.
