@@ -15,7 +15,7 @@ static void lay_out(struct policy *policy, uint32_t keys)
 {
     (void)keys;
     struct block *block = &policy->head.block;
-    struct arc_core measured;
+    struct arc_core measured = {0};
     policy->core = block_take(block, policy->head.shape.layers, sizeof *policy->core);
     for (uint32_t layer = 0; layer < policy->head.shape.layers; layer++) {
         struct arc_core *core = block->base == NULL ? &measured : &policy->core[layer];

@@ -54,7 +54,7 @@ static int opt_open(struct opt *opt)
 {
     size_t keys = (size_t)opt->trace->layers * opt->experts, requests = request_count(opt);
     size_t room = requests > 0 ? requests : 1;
-    opt->next = malloc(room * sizeof *opt->next);
+    opt->next = calloc(room, sizeof *opt->next);
     opt->upcoming = malloc(keys * sizeof *opt->upcoming);
     opt->resident = calloc(keys, sizeof *opt->resident);
     opt->asked = calloc(keys, sizeof *opt->asked);

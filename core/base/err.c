@@ -9,6 +9,8 @@
 
 #define MEMORY_CURE "; free memory, or raise the limits of the process (ulimit -v, its cgroup)"
 
+#undef err_set
+
 static _Thread_local char message[ERR_MESSAGE_BYTES];
 static _Thread_local int message_code;
 

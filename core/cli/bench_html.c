@@ -41,7 +41,7 @@ static void put_shares(struct html *page, const struct bench_result *result)
             bool valid = result->verdict.invalid == 0;
             double each = in->wall_ns > 0 ? in->tokens / ((double)in->wall_ns / 1e9) : 0;
             const double numbers[] = {
-                point->facts.io_depth, (double)(point->facts.io_size_bytes / KIB), 0,
+                point->facts.io_depth, (double)point->facts.io_size_bytes / (double)KIB, 0,
                 (double)point->facts.ram_bytes / (double)GIB, k + 1.0, each, s.run / 1e9,
                 s.limit / 1e9, 100 * s.of_run, 100 * s.disk_busy};
             for (size_t i = 0; i < countof(heads); i++) {

@@ -419,6 +419,7 @@ static int read_terminal(struct line_reader *r, const char *prompt, char **text)
         free(whole);
         return rc;
     }
+    assert(whole != NULL);
     wchar_t *wide = whole[0] != '\0' ? widen(whole) : NULL;
     if (wide != NULL) {
         save_history(r, wide);

@@ -208,9 +208,12 @@ uint32_t talk_calls_open(const struct talk *talk, const struct chat_call **next)
     }
     const struct chat_message *caller =
         results < chat->count ? &chat->message[chat->count - 1 - results] : NULL;
-    uint32_t calls = caller != NULL && caller->role == CHAT_ASSISTANT ? caller->call_count : 0;
-    *next = results < calls ? &caller->call[results] : NULL;
-    return results < calls ? calls - results : 0;
+    if (caller == NULL || caller->role != CHAT_ASSISTANT || results >= caller->call_count) {
+        *next = NULL;
+        return 0;
+    }
+    *next = &caller->call[results];
+    return caller->call_count - results;
 }
 
 int talk_add_result(struct talk *talk, const char *text)

@@ -378,7 +378,7 @@ int cmd_replay(int argc, char **argv)
     struct replay_cli cli = {.engine = {.threads = OPTION_AUTO, .context = OPTION_AUTO}};
     static struct replay_request q;
     struct output json = {0};
-    struct trace trace;
+    static struct trace trace;
     bool help;
     TRY(options_parse(&command_replay, &cli, argc, argv, &q.path, &help));
     if (help) {

@@ -54,7 +54,7 @@ double fio_share(uint64_t part, uint64_t total)
 static void count_latency(uint64_t value, uint64_t count, uint64_t *table)
 {
     uint32_t step = 0;
-    while (value >= steps[step] && step < FIO_STEPS_MS - 1) {
+    while (step < FIO_STEPS_MS - 1 && value >= steps[step]) {
         step++;
     }
     table[step] += count;

@@ -98,7 +98,7 @@ static void keep_reason(char *text, int status, char *said, size_t said_bytes)
 enum gnuplot_end gnuplot_run(const char *dir, const char *script, const char *part, char *said,
                              size_t said_bytes)
 {
-    struct child child;
+    struct child child = {.said = -1};
     char define[64];
     char text[SAID_BYTES];
     snprintf(define, sizeof define, "part='%s'", part);

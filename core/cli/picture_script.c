@@ -283,9 +283,10 @@ static void put_key(FILE *out, const struct picture *p)
     }
     uint32_t columns = LETTERS_ACROSS / (longest + KEY_LETTERS);
     columns = columns == 0 ? 1 : columns < names ? columns : names;
+    uint32_t lines = (names + columns - 1) / columns;
     fprintf(out, "set key bmargin center horizontal Left reverse samplen 2.5 maxcols %u "
             "noenhanced\nset bmargin %.1f\n", columns,
-            4.2 + 1.3 * ((names + columns - 1) / columns));
+            4.2 + 1.3 * lines);
 }
 
 void picture_put_script(FILE *out, const struct picture *p)

@@ -111,6 +111,7 @@ static int plot(const char *dir, struct picture *p, const struct replay_request 
         add_bars(p, points, q, r, figure);
     }
     int rc = picture_write(dir, p);
+    *p = (struct picture){.name = NULL}; /* label and points end here */
     free(points);
     return rc < 0 ? rc : 0;
 }

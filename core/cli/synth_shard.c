@@ -196,6 +196,7 @@ static int write_shards(struct writer *writer)
         struct synth_shard shard;
         TRY(synth_shard_init(writer->job->geometry, number, &shard));
         const int rc = write_shard(writer, &shard);
+        writer->file_name = NULL;
         synth_shard_fini(&shard);
         TRY(rc);
     }

@@ -47,7 +47,10 @@ int checks_open(struct engine *e)
 static struct checks_ticket *make_tickets(uint32_t count, unsigned char *memory, uint64_t each)
 {
     struct checks_ticket *tickets = calloc(count + 1ULL, sizeof *tickets);
-    for (uint32_t i = 0; tickets != NULL && i < count; i++) {
+    if (tickets == NULL) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < count; i++) {
         tickets[i].slices = memory != NULL ? memory + i * each : NULL;
     }
     return tickets;

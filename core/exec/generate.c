@@ -30,6 +30,7 @@ struct generation {
 bool generate_finite(const float *logits, uint32_t vocab, uint32_t step,
                      char text[ERR_MESSAGE_BYTES])
 {
+    assert(logits != NULL);
     for (uint32_t i = 0; i < vocab; i++) {
         if (!isfinite(logits[i])) {
             snprintf(text, ERR_MESSAGE_BYTES, "logit %u is %s at step %u: lm_head or the final "

@@ -53,6 +53,7 @@ static int load_fold(struct loader *l, uint32_t layer, enum tensor_id norm, enum
     float *p = NULL;
     TRY(load(l, layer, norm, out));
     TRY(load(l, layer, proj, &p));
+    assert(*out != NULL && p != NULL);
     for (uint32_t i = 0; i < config_of(l->e)->hidden; i++) {
         (*out)[i] *= p[i];
     }

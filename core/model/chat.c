@@ -167,6 +167,7 @@ int chat_message_part(struct chat_message *message, const char *text)
     void *array = (void *)message->part;
     TRY(grow(&array, message->part_count, sizeof *message->part));
     message->part = array;
+    assert(message->part != NULL);
     message->part[message->part_count] = NULL;
     TRY(chat_copy(&message->part[message->part_count], text));
     message->part_count++;

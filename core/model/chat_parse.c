@@ -67,6 +67,7 @@ static int append(struct byte_list *list, const void *bytes, size_t size_bytes)
         list->bytes = grown;
         list->capacity = capacity;
     }
+    assert(list->bytes != NULL);
     if (size_bytes > 0) {
         memcpy(list->bytes + list->count, bytes, size_bytes);
     }

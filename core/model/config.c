@@ -504,9 +504,11 @@ static int parse_tree(const cJSON *root, const char *name, struct model_config *
     if (r == NULL) {
         return err_set(ERR_MEMORY, "%s: no memory to read it", name);
     }
-    *out = (struct model_config){.latent_norm = true, .renormalize = true,
-                                 .routed_scaling = 1.0F, .context_max = 1048576,
-                                 .bos = -1, .eos = -1, .pad = -1};
+    memset(out, 0, sizeof *out); /* what lies between its members, too: packs compare the bytes */
+    out->latent_norm = out->renormalize = true;
+    out->routed_scaling = 1.0F;
+    out->context_max = 1048576;
+    out->bos = out->eos = out->pad = -1;
     r->root = root;
     r->text = text != NULL ? text : root;
     r->out = out;

@@ -140,7 +140,7 @@ static void add_shards(XXH3_state_t *state, const struct model *model)
 int model_identity(const struct model *model, unsigned char out[MODEL_IDENTITY_BYTES])
 {
     XXH128_canonical_t canonical;
-    uint64_t config_hash;
+    uint64_t config_hash = 0;
     TRY(hash_config(model->dir, &config_hash));
     XXH3_state_t *state = XXH3_createState();
     if (state == NULL) {

@@ -242,8 +242,9 @@ static int borrow_experts(struct model *model, const struct model_options *optio
         return err_set(ERR_MODEL, "%s: names itself as its source: " PACK_AGAIN, model->dir);
     }
     TRY(model_open(model->pack->source, options, &source));
-    if (source->pack != NULL ||
-        memcmp(&source->config, &model->config, sizeof source->config) != 0) {
+    /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): config_parse() clears the padding */
+    if (memcmp(&source->config, &model->config, sizeof source->config) != 0 ||
+        source->pack != NULL) {
         model_close(source);
         return err_set(ERR_MODEL, "%s: %s, which holds its experts, is not the checkpoint it was "
                        "packed from: pack again", model->dir, model->pack->source);

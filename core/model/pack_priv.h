@@ -23,6 +23,9 @@ struct pack_reader {
 /* ---- pack_reader.c: each takes one thing; ERR_MODEL when another stands there ---- */
 
 int pack_refuse(const struct pack_reader *r, const char *what); /* ERR_MODEL with the place */
+#ifdef K3RING_ANALYZED
+#define pack_refuse(r, what) err_same_(ERR_MODEL, (pack_refuse)((r), (what)))
+#endif
 int pack_settled(const struct pack_reader *r);                  /* 0, or the scanner's fault */
 int pack_take(struct pack_reader *r, char c);
 int pack_take_text(struct pack_reader *r, char *text, size_t capacity_bytes);

@@ -30,7 +30,7 @@ static int read_tensor(struct pack_reader *r)
     struct tensor_spec spec;
     struct tensor_ref *ref;
     char dtype[16];
-    uint64_t rows, cols, file, offset_bytes, checksum;
+    uint64_t rows = 0, cols = 0, file = 0, offset_bytes = 0, checksum = 0;
     TRY(pack_take(r, '['));
     TRY(take_name(r, &place, &ref));
     TRY(pack_take(r, ','));

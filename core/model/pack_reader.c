@@ -6,6 +6,8 @@
 #include "core/base/err.h"
 #include "core/model/pack_priv.h"
 
+#undef pack_refuse
+
 int pack_refuse(const struct pack_reader *r, const char *what)
 {
     return err_set(ERR_MODEL, "%s: byte %zu: %s; " PACK_AGAIN, r->path, scan_offset(&r->scan),
