@@ -3,15 +3,18 @@
 #   packages.sh          to build and run
 #   packages.sh test     also what the tests and CI use
 #   packages.sh oracle   also what make test-oracle uses, unless node and npm are there already
+#   packages.sh analyze  also what make analyze uses
 #   packages.sh deb      also what make deb uses, and what its check does
 set -eu
 build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev
        libpcre2-dev libedit-dev"
 tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio mandoc zsh"
+analyze="clang clang-tidy cppcheck"
 deb="dpkg-dev binutils lintian"
 wanted=$build
 case ${1:-} in
 test) wanted="$build $tests" ;;
+analyze) wanted="$build $analyze" ;;
 deb) wanted="$build $deb" ;;
 oracle) command -v npm > /dev/null && command -v node > /dev/null || wanted="$build nodejs npm" ;;
 esac
