@@ -22,7 +22,8 @@
 #define SIGNAL_TICK (SIGRTMAX - 1)
 #define SIGNAL_STACK (SIGRTMAX - 2)
 #define FRAMES_MAX 48
-#define BUSY_PERCENT 1 /* of a processor: less is standing still */
+#define BUSY_PERCENT 1 /* of a processor: less is standing still, */
+#define QUEUED_PERCENT 20 /* unless threads waited for a processor for so much of the time */
 #define ANSWER_TRIES 50 /* of 10 ms: for a thread to show its stack */
 
 static struct watch_limits limits = {
@@ -36,6 +37,7 @@ static struct {
     pid_t timer_of; /* the process that has it: a child has none */
     unsigned ticks, still;
     struct rusage used; /* at the last tick */
+    int64_t queued_ns;
     atomic_uint answers;
 } watch;
 
@@ -169,10 +171,19 @@ static void end_by(int number)
     sigprocmask(SIG_UNBLOCK, &only, NULL);
 }
 
-static void look_for_drive(const char *tid, void *ctx)
+struct look {
+    bool drive;        /* a thread waits for one */
+    int64_t queued_ns; /* all threads, since they began, were ready and had no processor */
+};
+
+static void look_at(const char *tid, void *ctx)
 {
-    bool *waits = ctx;
-    *waits = *waits || thread_state(tid) == 'D';
+    struct look *look = ctx;
+    char text[128];
+    look->drive = look->drive || thread_state(tid) == 'D';
+    thread_file(tid, "schedstat", text, sizeof text);
+    const char *second = strchr(text, ' ');
+    look->queued_ns += second != NULL ? strtoll(second + 1, NULL, 10) : 0;
 }
 
 /* Whoever has children waits for them; they have limits of their own. */
@@ -188,16 +199,21 @@ static int64_t time_us(const struct rusage *used)
            used->ru_utime.tv_usec + used->ru_stime.tv_usec;
 }
 
-/* Since the last tick: enough time of a processor, or a drive has moved. */
+/* Since the last tick: enough time of a processor, or enough waiting for one, or a drive has moved
+ * or is waited for. */
 static bool was_busy(void)
 {
     struct rusage now;
+    struct look look = {.drive = false};
+    int64_t percent_us = (int64_t)limits.tick_ms * 10;
     getrusage(RUSAGE_SELF, &now);
-    int64_t enough_us = (int64_t)limits.tick_ms * 10 * BUSY_PERCENT;
-    bool busy = time_us(&now) - time_us(&watch.used) > enough_us ||
+    each_thread(look_at, &look);
+    bool busy = time_us(&now) - time_us(&watch.used) > percent_us * BUSY_PERCENT ||
+                look.queued_ns - watch.queued_ns > percent_us * 1000 * QUEUED_PERCENT ||
                 now.ru_inblock != watch.used.ru_inblock ||
-                now.ru_oublock != watch.used.ru_oublock;
+                now.ru_oublock != watch.used.ru_oublock || look.drive;
     watch.used = now;
+    watch.queued_ns = look.queued_ns;
     return busy;
 }
 
@@ -206,9 +222,6 @@ static void on_tick(int number)
     int saved = errno;
     bool progress = was_busy();
     (void)number;
-    if (!progress) {
-        each_thread(look_for_drive, &progress);
-    }
     watch.still = progress || has_children() ? 0 : watch.still + 1;
     watch.ticks++;
     if (watch.still >= limits.still_ticks || watch.ticks >= limits.ticks_max) {
@@ -268,6 +281,7 @@ void watch_began(const char *test, int loop)
     watch.loop = loop;
     watch.note[0] = '\0';
     watch.ticks = watch.still = 0;
+    watch.queued_ns = 0;
     memset(&watch.used, 0, sizeof watch.used);
     if (!make_timer() || timer_settime(watch.timer, 0, &times, NULL) != 0) {
         perror("watch: no timer");
