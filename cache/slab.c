@@ -142,12 +142,11 @@ static int map(struct slab *slab)
     if (mprotect(slab->base, slab->size_bytes, PROT_READ | PROT_WRITE) < 0) {
         return refused(slab->size_bytes);
     }
-    /* Advice: a kernel without huge pages refuses it, and the statement will say so. */
+    /* Advice: a kernel without huge pages refuses it, and the statement will say so; a filter may
+     * refuse all of it, and a child that only becomes another program does no harm. */
     bool huge = slab->size_bytes >= HUGE_FROM_BYTES;
     madvise(slab->base, slab->size_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    if (madvise(slab->base, slab->size_bytes, MADV_DONTFORK) < 0) {
-        return refused(slab->size_bytes);
-    }
+    madvise(slab->base, slab->size_bytes, MADV_DONTFORK);
     return 0;
 }
 
@@ -170,10 +169,10 @@ static int populate(unsigned char *from, uint64_t size_bytes)
             if (retry_after(errno, &retries)) {
                 continue;
             }
-            if (errno != EINVAL) {
+            if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) {
                 return refused(step);
             }
-            touch(from, step);
+            touch(from, step); /* this kernel, or a filter, knows no such advice */
         }
         retries = 0;
         from += step;

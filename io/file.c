@@ -84,6 +84,7 @@ static int read_window(const struct io_file *file, uint64_t offset_bytes, uint32
         case IO_FAILED:
             return error;
         case IO_RETRY:
+            retry_note();
             nanosleep(&(struct timespec){.tv_nsec = (long)io_pause_ns(retries)}, NULL);
             break;
         case IO_RESUME:

@@ -225,9 +225,11 @@ void io_sleep(struct io *io, uint64_t wait_ns)
     struct pollfd poll_fd = {.fd = io->waker.fd, .events = POLLIN};
     struct timespec ts = {.tv_sec = (time_t)(wait_ns / NS_PER_SECOND),
                           .tv_nsec = (long)(wait_ns % NS_PER_SECOND)};
-    if (ppoll(&poll_fd, 1, wait_ns == IO_WAIT_FOREVER ? NULL : &ts, NULL) > 0) {
+    int rc = ppoll(&poll_fd, 1, wait_ns == IO_WAIT_FOREVER ? NULL : &ts, NULL);
+    if (rc > 0) {
         io_waker_drain(io);
     }
+    io->stats.late_wakes += rc == 0 && atomic_load(&io->waker.woken);
 }
 
 void io_rouse(struct io *io)
@@ -279,8 +281,10 @@ int io_open(struct io **out, const struct io_options *options, const struct io_f
     io->waker.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc;
     if (io->waker.fd < 0) {
-        rc = err_set(ERR_RUN, "no eventfd for the I/O engine: %s; raise ulimit -n",
-                     strerror(errno));
+        rc = err_set(ERR_RUN, "no eventfd for the I/O engine: %s; %s", strerror(errno),
+                     errno == EMFILE || errno == ENFILE ? "raise ulimit -n"
+                     : errno == ENOMEM                  ? "free memory"
+                                                        : "let the seccomp filter allow eventfd2");
         goto fail;
     }
     rc = io->backend->open(io, options);

@@ -72,6 +72,7 @@ struct io_stats {
     uint64_t submits;         /* io_uring_enter calls or batches handed to the pool */
     uint64_t short_reads;     /* transfers that returned less than asked, not at end of file */
     uint64_t retries;         /* -EINTR, -EAGAIN and the like, repeated */
+    uint64_t late_wakes;      /* wake-ups that no sleep was ended by: found at the end of one */
     uint64_t strays;          /* completions that belonged to no read in flight, passed over */
     uint64_t in_flight_max;   /* on all devices together */
     uint32_t device_max[IO_DEVICES_MAX]; /* in flight on each, at most */

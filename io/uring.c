@@ -456,7 +456,11 @@ static uint32_t reap(struct io *io, struct uring *uring)
 static void mend_wake(struct io *io, struct uring *uring)
 {
     struct pollfd waker = {.fd = io->waker.fd, .events = POLLIN};
-    if (atomic_load(&io->waker.woken) && poll(&waker, 1, 0) > 0) {
+    if (!atomic_load(&io->waker.woken)) {
+        return;
+    }
+    io->stats.late_wakes++;
+    if (poll(&waker, 1, 0) > 0) {
         uring->wake_armed = false;
     }
 }

@@ -2,11 +2,14 @@
 #include "core/base/retry.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #define PAUSE_NS_MIN 10000ULL
 #define PAUSE_NS_MAX 100000000ULL
 #define DOUBLINGS_MAX 14U
+
+static _Atomic uint64_t total;
 
 uint64_t retry_pause_ns(uint32_t retries)
 {
@@ -20,6 +23,17 @@ bool retry_after(int error, uint32_t *retries)
         return false;
     }
     ++*retries;
+    retry_note();
     nanosleep(&(struct timespec){.tv_nsec = (long)retry_pause_ns(*retries)}, NULL);
     return true;
+}
+
+void retry_note(void)
+{
+    atomic_fetch_add(&total, 1);
+}
+
+uint64_t retry_total(void)
+{
+    return atomic_load(&total);
 }

@@ -17,4 +17,9 @@ uint64_t retry_pause_ns(uint32_t retries);
  * were made; *retries counts them and begins at 0. */
 bool retry_after(int error, uint32_t *retries);
 
+/* One more repeat was made, by whoever does not use retry_after(). Any thread. */
+void retry_note(void);
+/* Repeats of this process, those of reads through a struct io excepted. Any thread. */
+uint64_t retry_total(void);
+
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/base/memory.h"
+#include "core/base/retry.h"
 
 const char *const report_class_names[READ_CLASSES] = {"trunk", "experts", "embed", "head"};
 const char *const report_cause_names[STALL_CAUSES] = {"trunk", "experts", "embed",
@@ -70,6 +71,7 @@ static void add_reads(cJSON *root, const struct run_report *r)
     }
     number(reads, "short_reads", r->stats.io.short_reads);
     number(reads, "retries", r->stats.io.retries);
+    number(reads, "retries_at_open", retry_total());
     number(reads, "stray_completions", r->stats.io.strays);
     number(reads, "submits", r->stats.io.submits);
 }
@@ -227,10 +229,11 @@ void report_settings(const struct engine *e)
 /* What went wrong on the way to a right result. */
 static void print_repeats(const struct io_stats *io)
 {
-    if (io->retries + io->short_reads + io->strays > 0) {
+    uint64_t retries = io->retries + retry_total();
+    if (retries + io->short_reads + io->strays > 0) {
         fprintf(stderr, "k3ring: the drive or kernel was in trouble: %llu reads repeated after "
                 "transient errors, %llu read on after they came short, %llu stray completions\n",
-                (unsigned long long)io->retries, (unsigned long long)io->short_reads,
+                (unsigned long long)retries, (unsigned long long)io->short_reads,
                 (unsigned long long)io->strays);
     }
 }

@@ -404,7 +404,7 @@ static void stop_threads(struct engine *e)
 
 void engine_close(struct engine *e)
 {
-    if (e == NULL) {
+    if (e == NULL || atomic_load(&e->stuck)) {
         return;
     }
     stop_threads(e);

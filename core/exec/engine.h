@@ -60,6 +60,7 @@ struct engine_options {
     uint64_t caller_bytes;    /* what the caller keeps: ids, results; part of the account */
     uint64_t caller_token_bytes; /* the same for each token of the vocabulary */
     enum engine_routing routing; /* what engine_routes tells of every token of a pass */
+    uint64_t silence_ns;      /* with no read ending for so long the drive is given up; 0 = 600 s */
     struct io_log *log;       /* every read with its times, or NULL; outlives the engine */
     struct journal *journal;  /* what happens inside passes, or NULL; the same */
     void (*note)(const char *line);  /* talk that is not an error; may be NULL */
@@ -126,7 +127,9 @@ struct engine_facts {
 struct engine;
 
 int engine_open(struct engine **out, const char *dir, const struct engine_options *options);
-void engine_close(struct engine *e); /* NULL is fine */
+/* NULL is fine. After a drive was given up that ends no read, threads, memory and open files stay
+ * as they are until the process ends: the kernel may still write to them. */
+void engine_close(struct engine *e);
 
 /* A plan without an engine: the same request engine_open would make. */
 int engine_plan(const char *dir, const struct engine_options *options, struct model **model,

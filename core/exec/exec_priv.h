@@ -103,6 +103,7 @@ struct fetch_req {
     struct io_req req;
     struct engine *engine;
     enum read_class class;
+    bool flying;
     uint32_t index;            /* tile, expert_run or row */
     uint64_t payload_bytes, begun_ns;
     struct fetch_req *next;    /* free list */
@@ -115,6 +116,9 @@ struct ring_item {
 
 struct fetch {
     struct fetch_req *pool, *free;
+    uint32_t requests;         /* of the pool */
+    uint64_t answered_ns;      /* when a read last ended, or none was in flight */
+    bool silence_told;
     bool fixed;                /* registered buffers hold */
     bool *slice_known;         /* a pin slice was registered (or need not be) */
     /* trunk cursor */
@@ -253,6 +257,7 @@ struct engine {
     _Atomic uint32_t rows_wanted;  /* 1 = a pass waits for its rows */
     _Atomic uint32_t demand_step;  /* STEP_EXPERTS index + 1 of a routed layer; 0 = none */
     _Atomic uint32_t drain_wanted, drained, threads_ready, io_stop, ring_dead;
+    _Atomic uint32_t stuck;        /* reads never ended: nothing they touch may be freed */
     _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed ... */
     _Atomic uint32_t wants_slot;   /* ... or experts of the batch computed ... */
     _Atomic uint32_t ring_oldest;  /* ... of which this one comes first: memory returns in order */

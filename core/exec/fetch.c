@@ -3,6 +3,7 @@
  * completed, takes back memory of finished tiles and experts, and fills the queue in order of
  * service: embedding rows, demanded experts, then the next trunk tiles of the walk, across layer
  * and token borders. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +13,17 @@
 #include "core/base/memory.h"
 #include "core/exec/exec_priv.h"
 
+#define WAIT_NS 1000000000ULL     /* of one sleep, after which the drive is looked at */
+#define SILENCE_NS 600000000000ULL /* with reads in flight and none ending: given up; */
+#define SILENCE_TOLD_PART 20       /* told of after this part of it */
+
 int fetch_init(struct engine *e)
 {
     struct fetch *f = &e->fetch;
     const struct plan *p = e->plan;
     f->ring_capacity = plan_ring_tiles(p);
     uint32_t requests = io_capacity(e->options.io_depth, e->files.device_count);
+    f->requests = requests;
     f->pool = calloc(requests, sizeof *f->pool);
     f->ring = calloc(f->ring_capacity, sizeof *f->ring);
     f->slice_known = calloc(slab_slice_count(e->slab), sizeof *f->slice_known);
@@ -136,9 +142,9 @@ void fetch_close_ring(struct engine *e)
     }
 }
 
-static void read_failed(struct engine *e, const struct fetch_req *r)
+/* What a request reads, and where: "FILE: reading 4096 bytes at offset 0 (layer 3)". */
+static void describe(const struct engine *e, const struct fetch_req *r, char *text, size_t capacity)
 {
-    char text[ERR_MESSAGE_BYTES];
     const struct plan_tile *tiles = e->plan->tiles;
     char where[64] = "an embedding row";
     if (r->req.file == e->checks.file) {
@@ -151,6 +157,15 @@ static void read_failed(struct engine *e, const struct fetch_req *r)
     } else if (r->class == READ_TRUNK) {
         snprintf(where, sizeof where, "layer %u", e->plan->steps[tiles[r->index].step].layer);
     }
+    snprintf(text, capacity, "%s: reading %u bytes at offset %llu (%s)",
+             e->files.file[r->req.file].path, r->req.size_bytes,
+             (unsigned long long)r->req.offset_bytes, where);
+}
+
+static void read_failed(struct engine *e, const struct fetch_req *r)
+{
+    char what[ERR_MESSAGE_BYTES - 300];
+    char text[ERR_MESSAGE_BYTES];
     struct stat now;
     const struct io_file *file = &e->files.file[r->req.file];
     char cause[256];
@@ -161,9 +176,58 @@ static void read_failed(struct engine *e, const struct fetch_req *r)
     } else {
         snprintf(cause, sizeof cause, "%s; %s", strerror(-r->req.res), io_cure(-r->req.res));
     }
-    snprintf(text, sizeof text, "%s: reading %u bytes at offset %llu (%s): %s", file->path,
-             r->req.size_bytes, (unsigned long long)r->req.offset_bytes, where, cause);
+    describe(e, r, what, sizeof what);
+    snprintf(text, sizeof text, "%s: %s", what, cause);
     engine_fail(e, ERR_IO, text);
+}
+
+/* The request that has been in flight for longest. */
+static const struct fetch_req *oldest(const struct engine *e)
+{
+    const struct fetch_req *best = NULL;
+    for (uint32_t i = 0; i < e->fetch.requests; i++) {
+        const struct fetch_req *r = &e->fetch.pool[i];
+        if (r->flying && (best == NULL || r->begun_ns < best->begun_ns)) {
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* A drive that ends no read is told of, and in the end given up: the reads stay with the kernel,
+ * and so does the memory they go to. */
+static void watch_drive(struct engine *e, bool answered)
+{
+    struct fetch *f = &e->fetch;
+    uint64_t now_ns = nondet_now_ns();
+    uint64_t limit_ns = e->options.silence_ns > 0 ? e->options.silence_ns : SILENCE_NS;
+    if (answered || io_in_flight(e->io) == 0) {
+        f->answered_ns = now_ns;
+        f->silence_told = false;
+        return;
+    }
+    if (now_ns - f->answered_ns < limit_ns / SILENCE_TOLD_PART) {
+        return;
+    }
+    const struct fetch_req *r = oldest(e);
+    uint64_t silent_ns = now_ns - max_u64(f->answered_ns, r->begun_ns);
+    if (silent_ns < limit_ns / SILENCE_TOLD_PART || (f->silence_told && silent_ns < limit_ns)) {
+        return;
+    }
+    char what[ERR_MESSAGE_BYTES - 300];
+    char text[ERR_MESSAGE_BYTES];
+    describe(e, r, what, sizeof what);
+    snprintf(text, sizeof text, "%s: no read has ended for %.0f s; %s", what,
+             (double)silent_ns / 1e9, io_cure(ENODEV));
+    if (silent_ns < limit_ns) {
+        f->silence_told = true;
+        note(e, text);
+        return;
+    }
+    atomic_store(&e->stuck, 1);
+    engine_fail(e, ERR_IO, text);
+    atomic_store(&e->ring_dead, 1);
+    gate_notify(&e->pass_gate, 1);
 }
 
 static void tile_arrived(struct engine *e, uint32_t index)
@@ -199,6 +263,7 @@ static void on_read(struct io_req *req)
     struct fetch_req *r = req->owner;
     struct engine *e = r->engine;
     r->next = e->fetch.free;
+    r->flying = false;
     e->fetch.free = r;
     atomic_fetch_sub(&e->in_flight[r->class], 1);
     atomic_fetch_sub(&e->in_flight_bytes, req->size_bytes);
@@ -225,6 +290,7 @@ void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32
     struct fetch_req *r = e->fetch.free;
     assert(r != NULL && size_bytes <= UINT32_MAX && size_bytes % PAGE_BYTES == 0);
     e->fetch.free = r->next;
+    r->flying = true;
     r->class = class;
     r->index = index;
     r->payload_bytes = payload_bytes;
@@ -484,9 +550,10 @@ bool fetch_step(struct engine *e, bool may_wait)
         atomic_store(&e->wants_slot, e->batch.open && e->fetch.expert_next < e->batch.count);
         atomic_store(&e->wants_room, 1);
         if (!settle(e)) {
-            reaped = io_run(e->io, IO_WAIT_FOREVER);
+            reaped = io_run(e->io, WAIT_NS);
         }
         atomic_store(&e->wants_room, 0);
+        watch_drive(e, reaped > 0);
     }
     if (reaped < 0) {
         engine_fail(e, reaped, err_message());

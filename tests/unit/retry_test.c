@@ -34,11 +34,15 @@ END_TEST
 START_TEST(only_what_is_transient_is_asked_for_again)
 {
     uint32_t retries = 0;
+    uint64_t before = retry_total();
     ck_assert(!retry_after(EIO, &retries));
     ck_assert(!retry_after(0, &retries));
     ck_assert_uint_eq(retries, 0);
     ck_assert(retry_after(EINTR, &retries));
     ck_assert_uint_eq(retries, 1);
+    ck_assert_uint_eq(retry_total(), before + 1);
+    retry_note();
+    ck_assert_uint_eq(retry_total(), before + 2);
 }
 END_TEST
 
