@@ -1,6 +1,7 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
 #   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | analyze | clean
 #   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX= | deb
+#   make nightly | real-faults (as root)
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -37,6 +38,16 @@ BENCH_SRC := $(wildcard bench/*_bench.c)
 BENCH_HELP := tests/support/kernels_compare.c tests/support/trace_model.c \
               tests/support/vocabulary.c \
               $(filter-out %_bench.c,$(wildcard bench/*.c))
+
+# Test programs below which calls can fail: the linker leads these calls through tests/faults.
+FAULT_TESTS := ring_fault_test setup_fault_test
+FAULT_SRC   := $(wildcard tests/faults/*.c)
+FAULT_CALLS := malloc calloc realloc aligned_alloc strdup open fcntl pread fstat stat statx \
+               opendir fopen realpath lseek read __pread_chk __read_chk __realpath_chk mmap mprotect madvise eventfd getrlimit setrlimit \
+               pthread_create $(addprefix io_uring_,register_ring_fd ring_dontfork register_files \
+               register_buffers_sparse register_buffers_update_tag get_probe_ring \
+               queue_init_params peek_batch_cqe submit submit_and_get_events \
+               submit_and_wait_timeout)
 
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB      := $(BUILD)/libk3ring.a
@@ -78,6 +89,11 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call obj,$(HELP_SRC)) $(CLI_LIB) $(LI
 	@echo "  LINK $@"
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
 
+FAULT_BIN := $(addprefix $(BUILD)/tests/,$(FAULT_TESTS))
+comma     := ,
+$(FAULT_BIN): $(call obj,$(FAULT_SRC))
+$(FAULT_BIN): LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(FAULT_CALLS))
+
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(call obj,$(BENCH_HELP)) $(CLI_LIB) $(LIB)
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
@@ -104,6 +120,27 @@ tests: $(UNIT) $(TESTS) $(BUILD)/k3ring $(PAGES)
 
 test: tests
 	$(Q)BUILD=$(BUILD) CC="$(CC)" sh tests/run.sh $(UNIT) $(TESTS)
+
+# What takes too long for every change: more seeds, more mixed faults.
+NIGHTLY_SEEDS ?= 10000
+NIGHTLY_FAULTS ?= 2000
+nightly: $(BUILD)/tests/seeds_test $(BUILD)/tests/ring_fault_test
+	$(BUILD)/tests/seeds_test $(NIGHTLY_SEEDS)
+	$(BUILD)/tests/ring_fault_test $(NIGHTLY_FAULTS)
+
+# File systems, limits and kernels as they really are; needs root and says what it cannot try.
+FUSE_LIBS := $(shell pkg-config --libs fuse3 2>/dev/null)
+REAL_TOOLS := refuse $(if $(FUSE_LIBS),faultfs)
+real-faults: $(BUILD)/k3ring $(addprefix $(BUILD)/tests/tools/,$(REAL_TOOLS))
+	$(Q)BUILD=$(BUILD) sh tests/real_faults.sh
+
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o
+	@mkdir -p $(@D)
+	@echo "  LINK $@"
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TOOL_LIBS)
+
+$(BUILD)/obj/tests/tools/faultfs.o: CPPFLAGS += $(shell pkg-config --cflags fuse3 2>/dev/null)
+$(BUILD)/tests/tools/faultfs: TOOL_LIBS := $(FUSE_LIBS)
 
 test-oracle: $(BUILD)/k3ring
 	$(Q)BUILD=$(BUILD) sh tests/oracle/run.sh
@@ -206,6 +243,6 @@ clean:
 
 -include $(shell find $(BUILD)/obj $(BUILD)/analyze -name '*.d' 2>/dev/null)
 
-.PHONY: all pages tests soak fuzz fuzzers test test-oracle asan tsan tidy bench analyze \
-        analyze-gcc analyze-tidy analyze-cppcheck install uninstall deb clean
+.PHONY: all pages tests soak fuzz fuzzers nightly real-faults test test-oracle asan tsan tidy bench \
+        analyze analyze-gcc analyze-tidy analyze-cppcheck install uninstall deb clean
 .SECONDARY:
