@@ -307,11 +307,16 @@ void run_tile_data(struct engine *e, uint32_t tile);  /* the data of a tile is t
 void run_expert_data(struct engine *e, uint32_t index);
 void run_task(struct engine *e, struct worker *w, uint64_t task);
 
+/* fetch_ring.c: its ring */
+int fetch_open_ring(struct engine *e);            /* on the thread that will own it */
+void fetch_close_ring(struct engine *e);
+void fetch_register_slices(struct engine *e);     /* those that have become present */
+void fetch_copy_figures(struct engine *e);        /* for reports; nobody reads them meanwhile */
+void fetch_note(const struct engine *e, const char *line);
+
 /* fetch.c, fetch_expert.c: the I/O thread */
 int fetch_init(struct engine *e);
 void fetch_fini(struct engine *e);
-int fetch_open_ring(struct engine *e);            /* on the thread that will own it */
-void fetch_close_ring(struct engine *e);
 bool fetch_step(struct engine *e, bool may_wait); /* true when something moved */
 void *fetch_thread(void *engine);
 void fetch_issue(struct engine *e, enum read_class class, uint32_t index, uint32_t file,
