@@ -342,7 +342,7 @@ static uint64_t bytes_of(const struct engine_stats *stats)
 static int open_engine(struct bench_stage *stage, struct engine **e)
 {
     progress_begin(&stage->progress, "opening", stage->request->quiet);
-    progress_show(&stage->progress, 0, 0, stage->request->dir);
+    progress_wait(&stage->progress, stage->request->dir);
     int rc = engine_open(e, stage->request->dir, &stage->options);
     progress_clear(&stage->progress);
     if (rc == 0) {

@@ -137,7 +137,9 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     char detail[96];
     snprintf(detail, sizeof detail, "%u of %u sequences done, pass %u", job->journal.finished,
              job->journal.count, p->pass + 1);
-    progress_slow(&job->progress, p->done_bytes, p->planned_bytes, p->passes);
+    if (p->pass == 0) {
+        progress_slow(&job->progress, p->done_bytes, p->planned_bytes, p->passes);
+    }
     progress_show(&job->progress, p->done_bytes, p->planned_bytes, detail);
 }
 
@@ -316,7 +318,7 @@ static int open_and_run(struct batch_job *job, const char *model, const char *in
     options.prompt_tokens = (uint32_t)min_u64((uint64_t)prompt * lanes, UINT32_MAX);
     TRY(tuning_settle(&cli->engine, model, &options, &job->progress, &job->tuning));
     progress_begin(&job->progress, "opening", cli->engine.quiet);
-    progress_show(&job->progress, 0, 0, model);
+    progress_wait(&job->progress, model);
     int rc = engine_open(&job->engine, model, &options);
     progress_clear(&job->progress);
     return rc < 0 ? rc : run_engine(job);

@@ -42,7 +42,7 @@ static int examine(struct doctor *d, const char *dir, struct progress *progress)
     TRY(doctor_check_system(d));
     doctor_check_files(d);
     doctor_check_drives(d);
-    progress_show(progress, 0, 0, dir);
+    progress_wait(progress, dir != NULL ? dir : "the system");
     TRY(doctor_probe(d));
     if (d->env.system.available_bytes >= MEMORY_NEEDED) {
         d->memory_gbps = doctor_memory_gbps(d->env.system.processors);

@@ -122,7 +122,9 @@ static void on_tick(void *ctx, const struct engine_progress *p)
     char detail[64];
     snprintf(detail, sizeof detail, "pass %u of %u%s", p->pass + 1, p->passes,
              stopping ? ", stopping after it" : "");
-    progress_slow(&run->progress, p->done_bytes, p->planned_bytes, p->passes);
+    if (p->pass == 0) {
+        progress_slow(&run->progress, p->done_bytes, p->planned_bytes, p->passes);
+    }
     progress_show(&run->progress, p->done_bytes, stopping ? 0 : p->planned_bytes, detail);
 }
 
@@ -448,7 +450,7 @@ static int open_and_run(struct run *run, const char *model)
                       : cli->trace_scores ? ROUTING_SCORES
                                           : ROUTING_EXPERTS;
     progress_begin(&run->progress, "opening", cli->engine.quiet);
-    progress_show(&run->progress, 0, 0, model);
+    progress_wait(&run->progress, model);
     struct engine *e = NULL;
     int rc = engine_open(&e, model, &options);
     progress_clear(&run->progress);

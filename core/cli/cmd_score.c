@@ -181,7 +181,7 @@ static int open_and_run(struct score_job *job, const char *model)
     }
     TRY(tuning_settle(&cli->engine, model, &options, &job->progress, &job->tuning));
     progress_begin(&job->progress, "opening", cli->engine.quiet);
-    progress_show(&job->progress, 0, 0, model);
+    progress_wait(&job->progress, model);
     struct engine *e = NULL;
     int rc = engine_open(&e, model, &options);
     progress_clear(&job->progress);

@@ -98,29 +98,66 @@ static void clear_only(void)
     progress_clear(&p);
 }
 
-/* A pass of 60 GB of which 1 GB came in `seconds`. */
-static void slow_after(double seconds, uint64_t total_bytes)
+/* As if it had begun so much earlier. */
+static void let_pass(struct progress *p, uint64_t seconds)
+{
+    uint64_t ns = seconds * 1000000000;
+    p->begun_ns -= ns;
+    p->older.at_ns -= ns;
+    p->newer.at_ns -= ns;
+}
+
+/* Two passes of total_bytes, of which first_bytes came in the first ten seconds and 1 GB in each
+ * ten after that. */
+static void slow_after(uint64_t first_bytes, uint64_t total_bytes, uint64_t seconds)
 {
     struct progress p;
     progress_begin(&p, "reading", quiet);
-    p.begun_ns -= (uint64_t)(seconds * 1e9);
-    progress_slow(&p, 1000000000, total_bytes, 2);
-    progress_slow(&p, 1000000000, total_bytes, 2);
+    for (uint64_t at = 10, bytes = first_bytes; at <= seconds; at += 10, bytes += 1000000000) {
+        let_pass(&p, 10);
+        progress_slow(&p, bytes, total_bytes, 2);
+    }
 }
 
 static void slow(void)
 {
-    slow_after(20, 120000000000);
+    slow_after(1000000000, 240000000000, 40);
 }
 
 static void not_known_yet(void)
 {
-    slow_after(5, 120000000000);
+    slow_after(1, 240000000000, 10);
+}
+
+static void slow_at_first(void)
+{
+    slow_after(1, 10000000000, 40);
 }
 
 static void fast(void)
 {
-    slow_after(20, 10000000000);
+    slow_after(1000000000, 10000000000, 40);
+}
+
+static void late_rate(void)
+{
+    struct progress p;
+    progress_begin(&p, "reading", false);
+    let_pass(&p, 10);
+    progress_show(&p, 0, 30000000000, NULL);
+    let_pass(&p, 10);
+    wait_ms(220);
+    progress_show(&p, 10000000000, 30000000000, NULL);
+}
+
+static void counted(void)
+{
+    struct progress p;
+    progress_begin(&p, "opening", quiet);
+    progress_wait(&p, "a model");
+    wait_ms(900);
+    progress_clear(&p);
+    progress_clear(&p);
 }
 
 static uint32_t occurrences(const char *text, const char *part)
@@ -165,15 +202,49 @@ START_TEST(minutes_for_a_pass_are_told_once_with_what_to_do)
     char text[4096];
     quiet = false;
     in_pipe(slow, text, sizeof text);
-    ck_assert_ptr_nonnull(strstr(text, "k3ring: at 0.050 GB/s a pass takes 1200 s; "));
+    ck_assert_ptr_nonnull(strstr(text, "k3ring: at 0.100 GB/s a pass takes 1200 s; "));
     ck_assert_ptr_nonnull(strstr(text, "`k3ring doctor MODEL`"));
     ck_assert_uint_eq(occurrences(text, "\n"), 1);
     in_pipe(not_known_yet, text, sizeof text);
     ck_assert_str_eq(text, "");
     in_pipe(fast, text, sizeof text);
     ck_assert_str_eq(text, "");
+    in_pipe(slow_at_first, text, sizeof text);
+    ck_assert_str_eq(text, "");
     quiet = true;
     in_pipe(slow, text, sizeof text);
+    ck_assert_str_eq(text, "");
+}
+END_TEST
+
+START_TEST(the_time_left_is_that_of_the_latest_rate)
+{
+    char text[4096];
+    if (!in_terminal(late_rate, text, sizeof text)) {
+        return;
+    }
+    const char *left = strstr(text, "10.00 of 30.00 GB, ");
+    ck_assert_ptr_nonnull(left);
+    double rate = strtod(left + strlen("10.00 of 30.00 GB, "), NULL);
+    double seconds = strtod(strstr(left, "GB/s, ") + strlen("GB/s, "), NULL);
+    ck_assert_msg(rate > 0.8 && rate <= 1.0 && seconds >= 20 && seconds < 25, "%s", left);
+}
+END_TEST
+
+START_TEST(seconds_are_counted_where_nothing_else_can_be)
+{
+    char text[4096];
+    quiet = false;
+    in_pipe(counted, text, sizeof text);
+    ck_assert_str_eq(text, "");
+    if (!in_terminal(counted, text, sizeof text)) {
+        return;
+    }
+    ck_assert_ptr_nonnull(strstr(text, "\r\033[Kopening, a model: 0 s"));
+    ck_assert_ptr_nonnull(strstr(text, "opening, a model: 1 s"));
+    ck_assert_str_eq(text + strlen(text) - 4, "\r\033[K");
+    quiet = true;
+    ck_assert(in_terminal(counted, text, sizeof text));
     ck_assert_str_eq(text, "");
 }
 END_TEST
@@ -228,6 +299,8 @@ static Suite *progress_suite(void)
     tcase_add_test(line, a_terminal_gets_one_line_that_is_then_cleared);
     tcase_add_test(line, an_unknown_total_is_left_out);
     tcase_add_test(line, minutes_for_a_pass_are_told_once_with_what_to_do);
+    tcase_add_test(line, the_time_left_is_that_of_the_latest_rate);
+    tcase_add_test(line, seconds_are_counted_where_nothing_else_can_be);
     tcase_add_test(line, a_quiet_run_shows_nothing_on_a_terminal_either);
     tcase_add_test(line, at_most_five_lines_a_second_are_shown);
     tcase_add_test(line, nothing_is_cleared_that_was_not_shown);
