@@ -34,7 +34,8 @@ struct bench_cli {
     struct prompt_cli prompt;
     const char *depths, *sizes, *policies, *rams, *ladder, *synth;
     const char *output, *trace, *export_fio, *plot, *html, *baseline;
-    uint64_t tokens, runtime, warmup, repeat, seed, format, limit_time, status, size, fail_below;
+    uint64_t tokens, warmup, repeat, seed, format, size, fail_below;
+    double runtime, limit_time, status; /* seconds */
 };
 
 struct bench {
@@ -51,13 +52,13 @@ static const struct option_row rows[] = {
     PROMPT_OPTION_ROWS(struct bench_cli, "prompt token ids [1,2,3]"),
     {"tokens", OPTION_COUNT, offsetof(struct bench_cli, tokens), "auto", 1, 1U << 20, "auto", "N",
      "tokens to measure; auto: 8, or as many as --runtime allows"},
-    {"runtime", OPTION_COUNT, offsetof(struct bench_cli, runtime), "0", 0, 1U << 20, NULL,
+    {"runtime", OPTION_REAL, offsetof(struct bench_cli, runtime), "0", 0, 1000000000, NULL,
      "SECONDS", "end measuring at the first token after so long"},
     {"warmup", OPTION_COUNT, offsetof(struct bench_cli, warmup), "1", 0, 1U << 20, NULL, "N",
      "tokens to make before measuring, the prompt's first included"},
     {"repeat", OPTION_COUNT, offsetof(struct bench_cli, repeat), "auto", 1, 100, "auto", "N",
      "rounds; of a sweep, each measures every point; auto: 1, of a sweep 3"},
-    {"limit-time", OPTION_COUNT, offsetof(struct bench_cli, limit_time), "3", 0, 3600, NULL,
+    {"limit-time", OPTION_REAL, offsetof(struct bench_cli, limit_time), "3", 0, 3600000, NULL,
      "SECONDS", "how long the drive's limit is measured, before and after; 0: not at all"},
     {"seed", OPTION_COUNT, offsetof(struct bench_cli, seed), "42", 0, UINT64_MAX, NULL, "N",
      "of the places a limit reads"},
@@ -78,7 +79,7 @@ static const struct option_row rows[] = {
     {"output-format", OPTION_CHOICE, offsetof(struct bench_cli, format), "normal", 0, 0,
      "normal|json|json+|terse|csv", NULL,
      "its form; json+ has histograms, terse is fio's version 3"},
-    {"status-interval", OPTION_COUNT, offsetof(struct bench_cli, status), "0", 0, 86400, NULL,
+    {"status-interval", OPTION_REAL, offsetof(struct bench_cli, status), "0", 0, 86400000, NULL,
      "SECONDS", "print a line of JSON on standard error so often"},
     {"plot", OPTION_TEXT, offsetof(struct bench_cli, plot), NULL, 0, 0, NULL, "DIR",
      "draw pictures of what was measured, with their data"},
@@ -261,6 +262,11 @@ static char *command_line(int argc, char **argv)
     return line;
 }
 
+static uint64_t nanoseconds(double seconds)
+{
+    return (uint64_t)(seconds * 1e9 + 0.5);
+}
+
 /* A model that was made to fit this machine would lie in its memory, and measure no drive: it gets
  * the memory that a machine has for the whole one. */
 static int choose_ram(struct bench *b, const char *dir, struct swept *swept)
@@ -293,13 +299,13 @@ static int make_request(struct bench *b, const char *dir)
     q->ids = b->prompt.ids;
     q->id_count = b->prompt.count;
     q->warmup = (uint32_t)cli->warmup;
-    q->runtime_ns = cli->runtime * 1000000000ULL;
+    q->runtime_ns = nanoseconds(cli->runtime);
     q->tokens = (uint32_t)(cli->tokens != OPTION_AUTO ? cli->tokens
                            : cli->runtime > 0         ? TOKENS_BY_TIME
                                                       : 8);
-    q->limit_ns = cli->limit_time * 1000000000ULL;
+    q->limit_ns = nanoseconds(cli->limit_time);
     q->seed = cli->seed;
-    q->status_ns = cli->status * 1000000000ULL;
+    q->status_ns = nanoseconds(cli->status);
     q->trace = cli->trace;
     q->quiet = cli->engine.quiet;
     uint64_t steps = max_u64((uint64_t)q->warmup + q->tokens, BENCH_COMPUTE_TOKENS);

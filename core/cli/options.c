@@ -40,6 +40,34 @@ static bool read_number(const char *text, uint64_t unit, const char *end, uint64
     return p == end && *value >= whole;
 }
 
+/* Of what is no size, where that says more than what a size is; else NULL. */
+static const char *what_is_wrong(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    const char *tail = text + digits;
+    if (digits == 0) {
+        return text[0] == '-' ? "it is negative" : NULL;
+    }
+    if (tail[0] == ',') {
+        return "a point goes before a fraction, and nothing between thousands";
+    }
+    size_t number = strspn(text, "0123456789.");
+    tail = text + number;
+    if (tail[0] != '\0' && strchr("KMGTkmgt", tail[0]) != NULL && strcasecmp(tail + 1, "B") == 0) {
+        return "in powers of 1000 it would be less than in those of 1024";
+    }
+    if (tail[0] == ' ') {
+        return "nothing goes between number and unit";
+    }
+    static const char *const units[] = {"", "K", "M", "G", "T", "KiB", "MiB", "GiB", "TiB"};
+    for (size_t i = 0; number == digits && i < countof(units); i++) {
+        if (strcasecmp(tail, units[i]) == 0) {
+            return "it is more than 2^64 bytes";
+        }
+    }
+    return NULL;
+}
+
 int options_size(const char *name, const char *text, uint64_t *bytes)
 {
     static const char units[] = "KMGT";
@@ -56,11 +84,13 @@ int options_size(const char *name, const char *text, uint64_t *bytes)
         }
     }
     bool suffix_ok = unit > 1 || strlen(text) == length;
-    if (!suffix_ok || !read_number(text, unit, text + length, bytes)) {
-        return err_set(ERR_USAGE, "--%s: '%s' is not a size; write bytes or binary units, like "
-                       "4096, 512K, 16G or 1.5GiB", name, text);
+    if (suffix_ok && read_number(text, unit, text + length, bytes)) {
+        return 0;
     }
-    return 0;
+    const char *wrong = what_is_wrong(text);
+    return err_set(ERR_USAGE, "--%s: '%s' is not a size%s%s; write bytes or binary units, like "
+                   "4096, 512K, 16G or 1.5GiB", name, text, wrong != NULL ? ": " : "",
+                   wrong != NULL ? wrong : "");
 }
 
 static bool word_listed(const char *words, const char *text, uint64_t *index)

@@ -115,6 +115,26 @@ START_TEST(whatever_else_is_no_size)
 }
 END_TEST
 
+START_TEST(of_a_size_that_is_none_what_is_wrong_is_said)
+{
+    static const struct {
+        const char *text, *part;
+    } wrong[] = {
+        {"1GB", "powers of 1000"}, {"1.5kB", "powers of 1000"}, {"1,25G", "a point"},
+        {"1,000", "a point"}, {"-1", "negative"}, {"1 G", "between number and unit"},
+        {"16777216T", "more than 2^64"}, {"18446744073709551616", "more than 2^64"},
+        {"16777216TiB", "more than 2^64"}};
+    uint64_t bytes;
+    for (size_t i = 0; i < countof(wrong); i++) {
+        err_clear();
+        expect_usage(options_size("size", wrong[i].text, &bytes), wrong[i].part);
+        ck_assert_ptr_nonnull(strstr(err_message(), "16G or 1.5GiB"));
+    }
+    err_clear();
+    expect_usage(options_size("size", "1Gx", &bytes), "'1Gx' is not a size; write");
+}
+END_TEST
+
 START_TEST(defaults_are_read_like_typed_values)
 {
     ck_assert_int_eq(parse("a", NULL, NULL, NULL), 1);
@@ -530,6 +550,7 @@ static Suite *options_suite(void)
     tcase_add_loop_test(values, sizes_are_bytes_or_binary_units_in_any_case, 0,
                         (int)countof(sizes));
     tcase_add_loop_test(values, whatever_else_is_no_size, 0, (int)countof(bad_sizes));
+    tcase_add_test(values, of_a_size_that_is_none_what_is_wrong_is_said);
     tcase_add_test(values, counts_and_sizes_stay_in_their_range);
     tcase_add_test(values, reals_are_digits_with_a_point);
     tcase_add_test(values, words_stand_for_auto_and_all);
