@@ -98,11 +98,26 @@ START_TEST(every_byte_alone_is_valid_json)
 }
 END_TEST
 
+START_TEST(what_a_model_makes_is_shown_and_steers_nothing)
+{
+    static const char made[] = "a\033[2J\n\tb\xC2\x9B" "c\xFF" "d\xE2\x82\xAC\xE2\x80\xAE";
+    char *shown = NULL;
+    size_t size;
+    FILE *out = open_memstream(&shown, &size);
+    ck_assert_ptr_nonnull(out);
+    text_show(out, made, sizeof made - 1);
+    fclose(out);
+    ck_assert_str_eq(shown, "a?[2J\n\tb?c?d\xE2\x82\xAC?");
+    free(shown);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
     TCase *tcase = tcase_create("text");
     tcase_add_test(tcase, a_terminal_gets_no_control_characters);
+    tcase_add_test(tcase, what_a_model_makes_is_shown_and_steers_nothing);
     tcase_add_test(tcase, plain_words_stay_as_they_are);
     tcase_add_test(tcase, a_shell_reads_back_what_was_quoted);
     tcase_add_test(tcase, a_word_that_is_too_long_is_cut_with_its_quotes_closed);
