@@ -300,7 +300,7 @@ START_TEST(what_is_no_utf_8_is_refused_and_a_session_stays_readable)
     say("Hello\n");
     k3ring("chat %s --no-thinking --quiet --session %s", scripted.dir, session);
     expect(0, NULL);
-    k3ring("chat %s --quiet --system $(printf '\\351')", scripted.dir);
+    k3ring("chat %s --quiet --system caf\xE9", scripted.dir);
     expect_refusal(2, "--system: is not UTF-8");
 }
 END_TEST
