@@ -118,24 +118,6 @@ static int name_calls(struct talk *talk, struct chat_message *message)
     return 0;
 }
 
-static int append(struct token_list *list, const uint32_t *ids, size_t count)
-{
-    if (list->capacity - list->count < count) {
-        size_t capacity = 2 * (list->count + count);
-        uint32_t *grown = realloc(list->ids, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return err_set(ERR_MEMORY, "no memory for %zu token ids", capacity);
-        }
-        list->ids = grown;
-        list->capacity = capacity;
-    }
-    if (count > 0) {
-        memcpy(list->ids + list->count, ids, count * sizeof *ids);
-    }
-    list->count += count;
-    return 0;
-}
-
 /* The answer becomes history: its tokens but the one that ended it, what closes the rest. */
 static int keep(struct talk *talk, struct engine *e, struct answering *a,
                 const struct talk_answer *answer)
@@ -145,7 +127,7 @@ static int keep(struct talk *talk, struct engine *e, struct answering *a,
     uint32_t count = answer->result.count;
     uint32_t last = count > 0 ? answer->result.ids[count - 1] : control.sep;
     count -= last == control.end || last == control.eos;
-    TRY(append(&talk->ids, answer->result.ids, count));
+    TRY(token_list_append(&talk->ids, answer->result.ids, count));
     TRY(chat_parser_finish(a->parser, &talk->ids));
     TRY(chat_parser_end(a->parser, &message));
     int rc = name_calls(talk, &message);

@@ -47,30 +47,11 @@ uint64_t run_text_bytes(const struct run_text *t, uint64_t gen)
            (t->keeps ? KEPT_TOKEN_BYTES * gen : 0);
 }
 
-static int keep(struct byte_list *list, const struct byte_list *more)
-{
-    if (more->count == 0) {
-        return 0;
-    }
-    if (list->capacity - list->count < more->count) {
-        size_t capacity = list->count + list->count / 2 + more->count + 256;
-        unsigned char *grown = realloc(list->bytes, capacity);
-        if (grown == NULL) {
-            return err_set(ERR_MEMORY, "no memory for %zu bytes of text", capacity);
-        }
-        list->bytes = grown;
-        list->capacity = capacity;
-    }
-    memcpy(list->bytes + list->count, more->bytes, more->count);
-    list->count += more->count;
-    return 0;
-}
-
 static void on_text(void *ctx, enum chat_channel channel, const char *text, size_t size_bytes)
 {
     struct run_text *t = ctx;
-    const struct byte_list more = {.bytes = (unsigned char *)(uintptr_t)text, .count = size_bytes};
-    int rc = keep(channel == CHAT_REASONING ? &t->reasoning : &t->piece, &more);
+    int rc = byte_list_append(channel == CHAT_REASONING ? &t->reasoning : &t->piece, text,
+                              size_bytes);
     t->rc = t->rc < 0 ? t->rc : rc;
 }
 
@@ -107,7 +88,7 @@ static int take(struct run_text *t, const uint32_t *id)
     if (id == NULL && t->stop.found == NULL) {
         TRY(stop_text_end(&t->stop, &t->shown));
     }
-    return t->keeps ? keep(&t->kept, &t->shown) : 0;
+    return t->keeps ? byte_list_append(&t->kept, t->shown.bytes, t->shown.count) : 0;
 }
 
 void run_text_take(struct run_text *t, const uint32_t *id)

@@ -28,24 +28,6 @@ void stop_text_fini(struct stop_text *s)
     *s = (struct stop_text){.texts = NULL};
 }
 
-static int append(struct byte_list *list, const unsigned char *bytes, size_t count)
-{
-    if (list->capacity - list->count < count) {
-        size_t capacity = 2 * (list->count + count);
-        unsigned char *grown = realloc(list->bytes, capacity);
-        if (grown == NULL) {
-            return err_set(ERR_MEMORY, "no memory for %zu bytes of text", capacity);
-        }
-        list->bytes = grown;
-        list->capacity = capacity;
-    }
-    if (count > 0) {
-        memcpy(list->bytes + list->count, bytes, count);
-    }
-    list->count += count;
-    return 0;
-}
-
 /* The longest text that ends exactly behind the first `end` bytes held. */
 static const char *ends_here(const struct stop_text *s, size_t end)
 {
@@ -79,7 +61,7 @@ static size_t begun(const struct stop_text *s)
 /* Shows the first count bytes held. */
 static int show(struct stop_text *s, size_t count, struct byte_list *out)
 {
-    TRY(append(out, s->held.bytes, count));
+    TRY(byte_list_append(out, s->held.bytes, count));
     s->held.count -= count;
     memmove(s->held.bytes, s->held.bytes + count, s->held.count);
     return 0;
@@ -91,13 +73,13 @@ int stop_text_push(struct stop_text *s, const unsigned char *bytes, size_t count
     size_t known = s->held.count; /* no text ends within them */
     assert(s->found == NULL);
     if (s->texts->count == 0 || count == 0) {
-        return append(out, bytes, count);
+        return byte_list_append(out, bytes, count);
     }
-    TRY(append(&s->held, bytes, count));
+    TRY(byte_list_append(&s->held, bytes, count));
     for (size_t end = known + 1; end <= s->held.count; end++) {
         s->found = ends_here(s, end);
         if (s->found != NULL) {
-            TRY(append(out, s->held.bytes, end - strlen(s->found)));
+            TRY(byte_list_append(out, s->held.bytes, end - strlen(s->found)));
             s->held.count = 0;
             return 0;
         }

@@ -33,17 +33,7 @@ static struct writer writer_on(const struct tokenizer *t, struct token_list *ids
 
 int chat_put_id(struct token_list *ids, uint32_t id)
 {
-    if (ids->count == ids->capacity) {
-        size_t capacity = 2 * ids->capacity + 64;
-        uint32_t *grown = realloc(ids->ids, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return err_set(ERR_MEMORY, "no memory for %zu token ids", capacity);
-        }
-        ids->ids = grown;
-        ids->capacity = capacity;
-    }
-    ids->ids[ids->count++] = id;
-    return 0;
+    return token_list_append(ids, &id, 1);
 }
 
 /* A fragment: plain text, whatever it says. */

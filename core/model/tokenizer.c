@@ -183,8 +183,11 @@ struct encoding {
     struct token_list *ids;
 };
 
-static int append_ids(struct token_list *list, const uint32_t *ids, size_t count)
+int token_list_append(struct token_list *list, const uint32_t *ids, size_t count)
 {
+    if (count == 0) {
+        return 0;
+    }
     if (list->capacity - list->count < count) {
         size_t capacity = (list->count + count) * 2;
         uint32_t *grown = realloc(list->ids, capacity * sizeof *grown);
@@ -205,10 +208,10 @@ static int encode_piece(void *context, const unsigned char *piece, size_t size_b
     struct encoding *e = context;
     if (added_id >= 0) {
         const uint32_t id = (uint32_t)added_id;
-        return append_ids(e->ids, &id, 1);
+        return token_list_append(e->ids, &id, 1);
     }
     TRY(bpe_encode(&e->bpe, &e->t->ranks, piece, size_bytes));
-    return append_ids(e->ids, e->bpe.ids, e->bpe.id_count);
+    return token_list_append(e->ids, e->bpe.ids, e->bpe.id_count);
 }
 
 int tokenizer_encode(const struct tokenizer *t, const void *text, size_t size_bytes,

@@ -30,6 +30,10 @@ struct byte_list {
     size_t count, capacity;
 };
 
+/* Put count more behind a list. ERR_MEMORY. */
+int token_list_append(struct token_list *list, const uint32_t *ids, size_t count);
+int byte_list_append(struct byte_list *list, const void *bytes, size_t count);
+
 /* path: tiktoken.model or the folder that holds it. In a folder, tokenizer_config.json and
  * config.json are read too, if they are there, and have to agree with it.
  * ERR_MODEL names the file, the line, what is wrong and what to do; also ERR_IO, ERR_MEMORY. */

@@ -23,8 +23,11 @@ static int byte_list_reserve(struct byte_list *list, size_t more_bytes)
     return 0;
 }
 
-static int append(struct byte_list *list, const unsigned char *bytes, size_t count)
+int byte_list_append(struct byte_list *list, const void *bytes, size_t count)
 {
+    if (count == 0) {
+        return 0;
+    }
     TRY(byte_list_reserve(list, count));
     memcpy(list->bytes + list->count, bytes, count);
     list->count += count;
@@ -44,8 +47,8 @@ static int repair(struct byte_list *list, size_t from_bytes)
     for (size_t at = 0; rc == 0 && at < size;) {
         uint32_t code;
         size_t good = utf8_read(text + at, size - at, &code);
-        rc = good > 0 ? append(list, text + at, good)
-                      : append(list, replacement, sizeof replacement);
+        rc = good > 0 ? byte_list_append(list, text + at, good)
+                      : byte_list_append(list, replacement, sizeof replacement);
         at += good > 0 ? good : utf8_bad_bytes(text + at, size - at);
     }
     free(text);
@@ -67,8 +70,8 @@ static int release(struct tokenizer_stream *stream, const unsigned char *bytes, 
         return 0;
     }
     TRY(byte_list_reserve(out, stream->held_bytes + size_bytes));
-    TRY(append(out, stream->held, stream->held_bytes));
-    TRY(append(out, bytes, size_bytes));
+    TRY(byte_list_append(out, stream->held, stream->held_bytes));
+    TRY(byte_list_append(out, bytes, size_bytes));
     size_t keep = end ? 0 : utf8_unfinished(out->bytes + from, out->count - from);
     out->count -= keep;
     memcpy(stream->held, out->bytes + out->count, keep);
