@@ -204,6 +204,30 @@ START_TEST(a_conversation_that_was_changed_is_read_again)
 }
 END_TEST
 
+/* What is asked of an answer stands before that one, and nowhere later. */
+START_TEST(a_choice_is_of_one_answer)
+{
+    struct token_list whole = {.ids = NULL};
+    start(&scripted, CONTEXT);
+    talk.chat.choice = CHAT_CHOICE_NONE;
+    ck_assert_int_eq(turn("Hello", 40), 0);
+    uint32_t asked = answer.prompt_tokens;
+    steps = 0;
+    ck_assert_int_eq(turn("Hello?", 40), 0);
+    ck_assert_int_eq(talk.chat.choice, CHAT_CHOICE_AUTO);
+    ck_assert_uint_eq(answer.read_tokens, answer.prompt_tokens); /* the first turn once more */
+    ck_assert_int_eq(chat_render_head(&talk.chat, t, &whole), 0);
+    ck_assert_int_eq(chat_render_messages(&talk.chat, 0, t, &whole), 0);
+    ck_assert_uint_eq(whole.count, talk.ids.count);
+    ck_assert_int_eq(memcmp(whole.ids, talk.ids.ids, whole.count * sizeof *whole.ids), 0);
+    free(whole.ids);
+    expect_one_run(&scripted);
+    ck_assert_int_eq(turn("Hello.", 40), 0);
+    ck_assert_uint_lt(answer.read_tokens, asked); /* from then on as ever */
+    stop();
+}
+END_TEST
+
 START_TEST(what_does_not_fit_changes_nothing)
 {
     start(&scripted, 200);
@@ -269,6 +293,7 @@ int main(void)
     tcase_add_test(all, a_turn_interrupted_before_its_first_token_is_kept_too);
     tcase_add_loop_test(all, a_conversation_reads_as_its_messages_do, 0, 2);
     tcase_add_test(all, a_conversation_that_was_changed_is_read_again);
+    tcase_add_test(all, a_choice_is_of_one_answer);
     tcase_add_test(all, what_does_not_fit_changes_nothing);
     tcase_add_test(all, an_answer_ends_where_the_context_does);
     tcase_add_test(all, results_are_asked_for_in_the_order_of_the_calls);

@@ -68,7 +68,7 @@ static void on_terminal(int number)
 void line_restore_terminal(void)
 {
     if (atomic_load(&terminal_known)) {
-        tcsetattr(STDIN_FILENO, TCSADRAIN, &terminal_before);
+        tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before); /* draining may wait for ever */
         if (atomic_load(&terminal_edits)) {
             (void)!write(STDOUT_FILENO, PASTE_OFF, sizeof PASTE_OFF - 1);
         }

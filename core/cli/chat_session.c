@@ -47,12 +47,18 @@ int chat_session_load(struct chat_session *s)
         return 0;
     }
     struct talk *talk = &s->talk;
+    if (talk->chat.count == 0 ||
+        talk->chat.message[talk->chat.count - 1].role != CHAT_ASSISTANT) {
+        return err_set(ERR_MODEL, "--session: %s holds a state whose conversation does not end in "
+                       "an answer; it was not written by `k3ring chat`", s->cli->session);
+    }
     TRY(saved_state_load(&s->saved, s->engine));
     TRY(engine_check_ids(s->engine, s->cli->session, s->saved.ids, s->saved.id_count));
     talk->ids = (struct token_list){.ids = s->saved.ids, .count = s->saved.id_count,
                                     .capacity = s->saved.id_count};
     talk->known = s->saved.positions;
     talk->rendered = talk->chat.count;
+    talk->asked = talk->chat.choice != CHAT_CHOICE_AUTO || talk->chat.format != CHAT_FORMAT_TEXT;
     s->saved.ids = NULL;
     saved_state_close(&s->saved);
     if (s->reread) {

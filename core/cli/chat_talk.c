@@ -25,6 +25,7 @@ void talk_restart(struct talk *talk)
     talk->ids.count = 0;
     talk->rendered = 0;
     talk->known = 0;
+    talk->asked = false;
 }
 
 /* ---- an answer ---- */
@@ -64,9 +65,16 @@ static bool stops(void *ctx, uint32_t step, uint32_t id)
     return a->rc < 0 || chat_parser_over(a->parser);
 }
 
-/* Ids of all messages, and the beginning of the answer. */
+/* Ids of all messages, and the beginning of the answer. What is asked of an answer stands before
+ * that one only: behind it, all is read again without. */
 static int render(struct talk *talk)
 {
+    struct chat *chat = &talk->chat;
+    if (talk->asked) {
+        talk_restart(talk);
+        chat->choice = CHAT_CHOICE_AUTO; /* it was of the answer before */
+    }
+    talk->asked = chat->choice != CHAT_CHOICE_AUTO || chat->format != CHAT_FORMAT_TEXT;
     if (talk->rendered == 0) {
         talk->ids.count = 0;
         TRY(chat_render_head(&talk->chat, talk->tokenizer, &talk->ids));
@@ -153,7 +161,8 @@ static int answer_with(struct talk *talk, struct engine *e, struct answering *a,
                      "more; a larger --context has room for it", talk->ids.count, context);
     }
     if (rc < 0) {
-        talk->ids.count = before;
+        talk->asked = false;
+        talk->ids.count = talk->rendered > 0 ? before : 0;
         return rc;
     }
     answer->prompt_tokens = (uint32_t)talk->ids.count;

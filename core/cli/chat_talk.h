@@ -16,6 +16,7 @@ struct talk {
     uint32_t rendered;       /* 0: ids is empty */
     uint32_t known;          /* ids in the engine's state, from the first */
     uint32_t calls;          /* numbered so far */
+    bool asked;              /* ids hold what was asked of one answer only: choice or format */
 };
 
 struct talk_request {

@@ -262,7 +262,8 @@ static int keep(struct chat_session *s)
     return rc;
 }
 
-/* What does not fit is taken back: the conversation is as it was before it. */
+/* What does not fit is taken back: the conversation is as it was before it, and the calls of which
+ * this is the last result wait for all of theirs. */
 static int answer_turn(struct chat_session *s)
 {
     struct talk_answer answer;
@@ -273,10 +274,11 @@ static int answer_turn(struct chat_session *s)
         return keep(s);
     }
     if (rc == ERR_FIT) {
-        while (chat->count > 0 && (chat->message[chat->count - 1].role == CHAT_USER ||
-                                   chat->message[chat->count - 1].role == CHAT_TOOL)) {
+        bool results = chat->message[chat->count - 1].role == CHAT_TOOL;
+        do {
             chat_cut(chat, 1);
-        }
+        } while (results && chat->count > 0 &&
+                 chat->message[chat->count - 1].role == CHAT_TOOL);
         if (line_terminal(s->lines)) {
             show_note(&s->show, "%s; your message is not part of it, /save keeps the rest",
                       err_message());
@@ -291,10 +293,12 @@ static int answer_turn(struct chat_session *s)
 static int one_line(struct chat_session *s, const char *text)
 {
     bool terminal = line_terminal(s->lines);
-    if (terminal && text[0] == '/' && text[1] != '/') {
+    const struct chat_call *call;
+    bool result = talk_calls_open(&s->talk, &call) > 0; /* any text, a path for one */
+    if (terminal && !result && text[0] == '/' && text[1] != '/') {
         return chat_command(s, text);
     }
-    int rc = take_turn(s, terminal && text[0] == '/' ? text + 1 : text);
+    int rc = take_turn(s, terminal && !result && text[0] == '/' ? text + 1 : text);
     return rc == 1 ? answer_turn(s) : rc;
 }
 

@@ -11,6 +11,7 @@
 
 #define TEMPERATURE_MIN 0.001f
 #define TEMPERATURE_MAX 1000.0f
+#define PENALTY_MIN 0.001f /* less makes infinities of logits */
 #define PENALTY_MAX 1000.0f
 #define BIAS_MAX 1e6f
 
@@ -33,8 +34,8 @@ int sample_check(const struct sample_options *o, uint32_t vocab)
     if (!(o->min_p >= 0 && o->min_p <= 1)) {
         return err_set(ERR_USAGE, "--min-p: %g is not from 0 to 1", (double)o->min_p);
     }
-    if (!(o->repetition_penalty > 0 && o->repetition_penalty <= PENALTY_MAX)) {
-        return err_set(ERR_USAGE, "--repetition-penalty: %g is not above 0 and at most 1000",
+    if (!(o->repetition_penalty >= PENALTY_MIN && o->repetition_penalty <= PENALTY_MAX)) {
+        return err_set(ERR_USAGE, "--repetition-penalty: %g is not from 0.001 to 1000",
                        (double)o->repetition_penalty);
     }
     for (uint32_t i = 0; i < o->bias_count; i++) {
