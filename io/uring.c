@@ -8,12 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -90,25 +93,55 @@ static int explain_locked_memory(uint32_t entries)
                    (unsigned long long)(limit.rlim_max / KIB));
 }
 
+#define FILTER_CURE "in a container use --security-opt seccomp=PROFILE that allows it, or try " \
+                    "--io pread"
+
+static bool has_filter(void)
+{
+    return prctl(PR_GET_SECCOMP) == SECCOMP_MODE_FILTER;
+}
+
+static int explain_forbidden(void)
+{
+    int disabled = io_uring_sysctl();
+    if (disabled > 0) {
+        return err_set(ERR_RUN, "io_uring refused: the system sets kernel.io_uring_disabled=%d; "
+                       "set it to 0 with sysctl%s, or try --io pread", disabled,
+                       disabled == 1 ? ", or join the group kernel.io_uring_group names" : "");
+    }
+    return has_filter() ? err_set(ERR_RUN, "io_uring refused: blocked by a seccomp filter; "
+                                  FILTER_CURE)
+                        : err_set(ERR_RUN, "io_uring refused: blocked by a security module, such "
+                                  "as SELinux or AppArmor; allow it there, or try --io pread");
+}
+
+/* Filters may claim that a kernel knows no such call, and some kernels are built without it. */
+static int explain_missing(void)
+{
+    struct utsname kernel = {0};
+    unsigned major = 0;
+    unsigned minor = 0;
+    uname(&kernel);
+    bool known = sscanf(kernel.release, "%u.%u", &major, &minor) == 2;
+    if (!known || major < 5 || (major == 5 && minor < 6)) {
+        return err_set(ERR_RUN, "io_uring refused: this kernel has none; use Linux 5.6 or later, "
+                       "or try --io pread");
+    }
+    return has_filter() ? err_set(ERR_RUN, "io_uring refused: a seccomp filter hides it; "
+                                  FILTER_CURE)
+                        : err_set(ERR_RUN, "io_uring refused: Linux %u.%u has it, but this one "
+                                  "was built without (CONFIG_IO_URING) or is emulated; use "
+                                  "another, or try --io pread", major, minor);
+}
+
 static int explain(int rc, uint32_t entries)
 {
-    int disabled;
     switch (-rc) {
     case EPERM:
     case EACCES:
-        disabled = io_uring_sysctl();
-        if (disabled > 0) {
-            return err_set(ERR_RUN,
-                           "io_uring refused: the system sets kernel.io_uring_disabled=%d; set "
-                           "it to 0 with sysctl, or try --io pread",
-                           disabled);
-        }
-        return err_set(ERR_RUN, "io_uring refused: blocked by a seccomp filter; in a container "
-                                "use --security-opt seccomp=PROFILE that allows it, or try --io "
-                                "pread");
+        return explain_forbidden();
     case ENOSYS:
-        return err_set(ERR_RUN, "io_uring refused: this kernel has none; use Linux 5.6 or later, "
-                                "or try --io pread");
+        return explain_missing();
     case ENOMEM:
         return explain_locked_memory(entries);
     default:

@@ -96,12 +96,12 @@ static int open_refused(void)
     return rc == ERR_RUN && io == NULL && strstr(err_message(), "--io pread") != NULL;
 }
 
-static int with_a_filter(void)
+static int with_a_filter(uint32_t answer)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | answer),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {.len = countof(code), .filter = code};
@@ -117,9 +117,25 @@ static int with_a_filter(void)
     return named ? 0 : 2;
 }
 
+static int with_a_filter_that_forbids(void)
+{
+    return with_a_filter(EPERM);
+}
+
+static int with_a_filter_that_hides(void)
+{
+    return with_a_filter(ENOSYS);
+}
+
 START_TEST(a_seccomp_filter_is_named_with_its_cure)
 {
-    expect_or_skip(status_of(with_a_filter));
+    expect_or_skip(status_of(with_a_filter_that_forbids));
+}
+END_TEST
+
+START_TEST(a_filter_that_denies_the_call_exists_is_named_too)
+{
+    expect_or_skip(status_of(with_a_filter_that_hides));
 }
 END_TEST
 
@@ -183,6 +199,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_seccomp_filter_is_named_with_its_cure);
+    tcase_add_test(tcase, a_filter_that_denies_the_call_exists_is_named_too);
     tcase_add_test(tcase, without_locked_memory_the_limit_is_named);
     tcase_add_test(tcase, with_little_locked_memory_reads_are_plain);
     suite_add_tcase(suite, tcase);
