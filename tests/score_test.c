@@ -100,7 +100,7 @@ static const struct {
 } shapes[] = {
     {2, 1, 1, 1},     {20, 19, 19, 1},           {REF_CONTEXT, REF_CONTEXT - 1, REF_CONTEXT - 1, 1},
     {60, 20, 20, 3},  {61, 20, 20, 3},           {62, 20, 20, 4},
-    {60, 20, 7, 7},   {TEXT, REF_CONTEXT, 1, 58}, {30, 1, 1, 29},
+    {60, 20, 7, 7},   {50, 31, 4, 6},            {30, 1, 1, 29},
 };
 
 START_TEST(scores_are_those_of_the_second_opinion)
