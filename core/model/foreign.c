@@ -6,6 +6,10 @@
 #include "core/base/err.h"
 #include "core/model/model_priv.h"
 
+#define ONLY_SAFETENSORS "only the safetensors files of the release are supported"
+#define SERVER_ERROR "fetch it again, signed in if the repository asks for it"
+#define EXPAND "expand it, or fetch the file itself"
+
 static bool begins(const char *head, size_t head_bytes, const char *with)
 {
     const size_t length = strlen(with);
@@ -19,14 +23,18 @@ int foreign_check(const char *path, const char *head, size_t head_bytes, uint64_
     } kinds[] = {
         {"version https://git-lfs", "a Git LFS pointer, not the file itself",
          "fetch it with 'git lfs pull' or 'hf download'"},
-        {"<!doctype", "an HTML page, probably an error of the server it came from",
-         "fetch it again, signed in if the repository asks for it"},
-        {"<html", "an HTML page, probably an error of the server it came from",
-         "fetch it again, signed in if the repository asks for it"},
-        {"GGUF", "a GGUF file under another name",
-         "only the safetensors files of the release are supported"},
-        {"PK\003\004", "a zip archive (a PyTorch file, perhaps)",
-         "only the safetensors files of the release are supported"},
+        {"<!doctype", "an HTML page, probably an error of the server it came from", SERVER_ERROR},
+        {"<html", "an HTML page, probably an error of the server it came from", SERVER_ERROR},
+        {"<?xml", "an XML text, probably an error of the server it came from", SERVER_ERROR},
+        {"<error>", "an XML text, probably an error of the server it came from", SERVER_ERROR},
+        {"{\"error\"", "an error of the server it came from", SERVER_ERROR},
+        {"HTTP/", "an answer of a server, header and all", SERVER_ERROR},
+        {"\x1f\x8b", "compressed by gzip", EXPAND},
+        {"\x28\xb5\x2f\xfd", "compressed by zstd", EXPAND},
+        {"\xfd" "7zXZ", "compressed by xz", EXPAND},
+        {"\x89HDF", "an HDF5 file", ONLY_SAFETENSORS},
+        {"GGUF", "a GGUF file under another name", ONLY_SAFETENSORS},
+        {"PK\003\004", "a zip archive (a PyTorch file, perhaps)", ONLY_SAFETENSORS},
     };
     size_t blank = 0;
     while (blank < head_bytes && strchr(" \t\r\n", head[blank]) != NULL && head[blank] != '\0') {

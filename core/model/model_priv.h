@@ -37,8 +37,9 @@ bool inventory_disturbed(const char *name);
 
 /* ---- foreign.c ------------------------------------------------------------------------ */
 
-/* Recognises what people get instead of a file of a model: an empty file, a Git LFS pointer, an
- * HTML page, a GGUF, a zip. head_bytes of its beginning are at head. 0 when it is none of them. */
+/* Recognises what people get instead of a file of a model: an empty file, a Git LFS pointer, a
+ * server's error, a GGUF, an archive. head_bytes of its beginning are at head. 0 when it is none
+ * of them. */
 int foreign_check(const char *path, const char *head, size_t head_bytes, uint64_t size_bytes);
 
 /* ---- safetensors.c -------------------------------------------------------------------- */

@@ -61,6 +61,17 @@ static int grow_text(struct header *header, size_t size_bytes)
     return 0;
 }
 
+/* Whether what should be a length is eight printable characters: a message under a file's name. */
+static bool is_text(const unsigned char *head)
+{
+    for (size_t i = 0; i < PREFIX_BYTES; i++) {
+        if (head[i] < ' ' || head[i] > '~') {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The length word, checked against the file before anything is allocated from it. */
 static int read_length(struct header *header, uint64_t *length_bytes)
 {
@@ -77,6 +88,11 @@ static int read_length(struct header *header, uint64_t *length_bytes)
     TRY(foreign_check(header->path, (const char *)head, head_bytes, header->size_bytes));
     if (!has_room) {
         return err_set(ERR_MODEL, "%s: has only %llu bytes: " FETCH_AGAIN, header->path,
+                       (ull)header->size_bytes);
+    }
+    if (!fits && is_text(head)) {
+        return err_set(ERR_MODEL, "%s: begins with the text '%.8s' (%llu bytes): it is not a "
+                       "safetensors file; fetch it again", header->path, (const char *)head,
                        (ull)header->size_bytes);
     }
     if (!fits) {

@@ -76,7 +76,16 @@ START_TEST(files_that_are_no_weights_are_named_for_what_they_are)
         {"GGUF\003", "is a GGUF file"},
         {"PK\003\004aaaaaaaaaaaaaaa", "is a zip archive"},
         {"abc", "has only 3 bytes"},
-        {"abcdefghijkl", "claims a header of"},
+        {"<?xml version='1.0'?><Error/>", "is an XML text"},
+        {"<Error><Code>AccessDenied", "is an XML text"},
+        {"{\"error\":\"Unauthorized\"}", "is an error of the server"},
+        {"HTTP/1.1 403 Forbidden\r\n", "is an answer of a server"},
+        {"\x1f\x8b\x08\x02\x03\x04\x05\x06\x07\x08", "is compressed by gzip"},
+        {"\x28\xb5\x2f\xfd\x02\x03\x04\x05\x06\x07", "is compressed by zstd"},
+        {"\xfd" "7zXZ\x02\x03\x04\x05\x06\x07", "is compressed by xz"},
+        {"\x89HDF\r\n\x1a\n\x02\x03\x04", "is an HDF5 file"},
+        {"Access denied to this file", "begins with the text 'Access d' (26 bytes)"},
+        {"ab\ndefghijkl", "claims a header of"},
         {"\177\177\177\177\177\177\177\177{}", "claims a header of 9187201950435737471 bytes"}};
     fake_write(&fake);
     for (size_t i = 0; i < countof(kinds); i++) {
