@@ -227,7 +227,7 @@ START_TEST(a_journal_of_another_batch_is_left_alone)
     tiny_put(&results, "in.jsonl", "{\"ids\": [1]}", 12);
     batch("--quiet");
     ck_assert_int_eq(process.status, 2);
-    ck_assert_ptr_nonnull(strstr(process.err, "another input or model"));
+    ck_assert_ptr_nonnull(strstr(process.err, "another input, model or --gen"));
     ck_assert_uint_eq(journal_lines(), kept);
 }
 END_TEST

@@ -61,8 +61,8 @@ static int take_up(struct batch_journal *j, const char *head, size_t head_bytes,
     bool ours = begun && text.size_bytes >= head_bytes;
     if (!begun) {
         file_text_free(&text);
-        return err_set(ERR_USAGE, "%s: is of another input or model; remove it to begin anew, or "
-                       "give another --out", j->path);
+        return err_set(ERR_USAGE, "%s: is of another input, model or --gen; remove it to begin "
+                       "anew, or give another --out", j->path);
     }
     const char *at = text.text + (ours ? head_bytes : 0);
     *keep_bytes = ours ? head_bytes : 0;

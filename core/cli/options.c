@@ -391,33 +391,70 @@ int options_parse(const struct command *command, void *target, int argc, char **
     return found < command->positional_min ? refuse_missing(command, found) : (int)found;
 }
 
+#define BLANKS " \t\r\n"
+
+/* Reads one number and what parts it from the next: a comma, blanks or both. *more: another must
+ * follow. NULL on anything else. */
+static const char *take_id(const char *p, uint32_t *id, bool *more)
+{
+    uint64_t value;
+    size_t digits = strspn(p, "0123456789");
+    if (!read_number(p, 1, p + digits, &value) || value > UINT32_MAX) {
+        return NULL;
+    }
+    *id = (uint32_t)value;
+    const char *after = p + digits;
+    p = after + strspn(after, BLANKS);
+    bool comma = *p == ',';
+    if (comma) {
+        p++;
+        p += strspn(p, BLANKS);
+    }
+    *more = comma || (*p != '\0' && *p != ']');
+    return p > after || !*more ? p : NULL;
+}
+
+/* Returns how many there are, or -1. */
+static int take_ids(const char *text, uint32_t *ids)
+{
+    int count = 0;
+    bool more = true;
+    const char *p = text + strspn(text, BLANKS);
+    bool bracket = *p == '[';
+    if (bracket) {
+        p++;
+        p += strspn(p, BLANKS);
+    }
+    while (more) {
+        p = take_id(p, &ids[count++], &more);
+        if (p == NULL) {
+            return -1;
+        }
+    }
+    if (bracket && *p == ']') {
+        p++;
+        p += strspn(p, BLANKS);
+        bracket = false;
+    }
+    return *p == '\0' && !bracket ? count : -1;
+}
+
 int options_ids(const char *name, const char *text, uint32_t **ids, uint32_t *count)
 {
-    size_t commas = 0;
-    for (const char *p = text; *p != '\0'; p++) {
-        commas += *p == ',';
-    }
     *count = 0;
-    *ids = malloc((commas + 1) * sizeof **ids);
+    *ids = malloc((strlen(text) / 2 + 1) * sizeof **ids); /* a digit and what parts it */
     if (*ids == NULL) {
-        return err_set(ERR_MEMORY, "--%s: no memory for %zu ids", name, commas + 1);
+        return err_set(ERR_MEMORY, "--%s: no memory for its ids", name);
     }
-    for (const char *p = text;; p++) {
-        size_t length = strcspn(p, ",");
-        uint64_t value;
-        if (!read_number(p, 1, p + length, &value) || value > UINT32_MAX) {
-            free(*ids);
-            *ids = NULL;
-            *count = 0;
-            return err_set(ERR_USAGE, "--%s: '%s' is not a list of token ids like 3,141,59", name,
-                           text);
-        }
-        (*ids)[(*count)++] = (uint32_t)value;
-        p += length;
-        if (*p == '\0') {
-            return (int)*count;
-        }
+    int taken = take_ids(text, *ids);
+    if (taken < 0) {
+        free(*ids);
+        *ids = NULL;
+        return err_set(ERR_USAGE, "--%s: '%s' is not a list of token ids like 3,141,59", name,
+                       text);
     }
+    *count = (uint32_t)taken;
+    return taken;
 }
 
 void options_complete_json(int argc, char **argv)

@@ -93,7 +93,8 @@ int options_size(const char *name, const char *text, uint64_t *bytes);
  * all else, exponents, nan and inf among it. */
 bool options_real(const char *text, size_t size_bytes, bool is_signed, double *value);
 
-/* "3,141,59" -> ids. ERR_USAGE on anything else. Returns the count; free *ids. */
+/* "3,141,59" -> ids; as they come out of other commands, too: "3 141 59", "[3, 141, 59]".
+ * ERR_USAGE on anything else. Returns the count; free *ids. */
 int options_ids(const char *name, const char *text, uint32_t **ids, uint32_t *count);
 
 #endif

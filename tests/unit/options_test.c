@@ -482,37 +482,6 @@ START_TEST(a_message_says_what_may_be_typed_instead)
 }
 END_TEST
 
-START_TEST(id_lists_are_read_in_order)
-{
-    uint32_t *ids = NULL;
-    uint32_t count = 99;
-    ck_assert_int_eq(options_ids("ids", "3,141,59,0,4294967295,3", &ids, &count), 6);
-    ck_assert_uint_eq(count, 6);
-    static const uint32_t expected[] = {3, 141, 59, 0, 4294967295, 3};
-    ck_assert_mem_eq(ids, expected, sizeof expected);
-    free(ids);
-    ck_assert_int_eq(options_ids("ids", "7", &ids, &count), 1);
-    ck_assert_uint_eq(ids[0], 7);
-    free(ids);
-}
-END_TEST
-
-static const char *const bad_ids[] = {
-    "", ",", "1,", ",1", "1,,2", "1, 2", " 1", "1 ", "-1", "+1", "1.0", "1e3", "0x10", "a", "1,b",
-    "4294967296", "1,4294967296,2", "18446744073709551616", "1K", "1;2",
-};
-
-START_TEST(a_list_with_anything_else_is_refused_whole)
-{
-    uint32_t *ids = NULL;
-    uint32_t count = 99;
-    err_clear();
-    expect_usage(options_ids("ids", bad_ids[_i], &ids, &count), "--ids");
-    ck_assert_ptr_null(ids);
-    ck_assert_uint_eq(count, 0);
-}
-END_TEST
-
 START_TEST(policy_words_are_the_policies_in_their_order)
 {
     char words[256] = "";
@@ -556,9 +525,6 @@ static Suite *options_suite(void)
     tcase_add_test(values, words_stand_for_auto_and_all);
     tcase_add_test(values, shares_are_sizes_or_percents);
     tcase_add_test(values, choices_are_numbered_in_the_order_of_their_words);
-    tcase_add_test(values, id_lists_are_read_in_order);
-    tcase_add_loop_test(values, a_list_with_anything_else_is_refused_whole, 0,
-                        (int)countof(bad_ids));
     tcase_add_test(values, policy_words_are_the_policies_in_their_order);
     TCase *line = tcase_create("command line");
     tcase_add_test(line, defaults_are_read_like_typed_values);
