@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/retry.h"
 #include "core/model/model_priv.h"
 
 #define WANTED "the folder that holds config.json and the *.safetensors files"
@@ -58,8 +59,8 @@ static int refuse_absent(const char *dir, int error)
                        "its path", dir, strerror(error));
     }
     if (error != ENOENT && error != ENOTDIR) {
-        return err_set(ERR_MODEL, "%s: cannot be looked at: %s: check the path and the drive", dir,
-                       strerror(error));
+        errno = error;
+        return file_refused(dir, "look at this folder");
     }
     return err_set(ERR_MODEL, "%s: there is no such folder: give the one a checkpoint was "
                    "downloaded to, or make a small model: k3ring synth %s", dir, dir);
@@ -124,17 +125,25 @@ int model_folder_check(const char *dir)
     if (dir[0] == '\0') {
         return err_set(ERR_MODEL, "the name of the model is empty: give " WANTED);
     }
-    if (stat(dir, &status) != 0) {
+    uint32_t retries = 0;
+    int rc;
+    do {
+        rc = stat(dir, &status);
+    } while (rc != 0 && retry_after(errno, &retries));
+    if (rc != 0) {
         return refuse_absent(dir, errno);
     }
     if (!S_ISDIR(status.st_mode)) {
         return refuse_file(dir, status.st_mode);
     }
     /* Where it may not be looked into, opening config.json says why. */
-    DIR *stream = opendir(dir);
+    DIR *stream = file_open_folder(dir);
     if (stream == NULL) {
         return 0;
     }
     closedir(stream);
-    return holds_config(dir) ? 0 : refuse_folder(dir);
+    if (holds_config(dir)) {
+        return 0;
+    }
+    return err_code() == ERR_MEMORY ? ERR_MEMORY : refuse_folder(dir);
 }

@@ -291,12 +291,12 @@ static void free_names(char **names, uint32_t count)
  * file system. */
 static int list_names(const char *dir, const char *suffix, char ***names, uint32_t *count)
 {
-    DIR *folder = opendir(dir);
+    DIR *folder = file_open_folder(dir);
     uint32_t capacity = 0;
     *names = NULL;
     *count = 0;
     if (folder == NULL) {
-        return err_set(ERR_MODEL, "%s: cannot list this folder: %s", dir, strerror(errno));
+        return file_refused(dir, "list this folder");
     }
     int rc = 0;
     const struct dirent *entry;
