@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import signal
 import sys
 import time
 
@@ -54,6 +55,19 @@ def row(tokenizer, name, length):
 
 def batch(tokenizer, name, rows, length):
     return torch.tensor([row(tokenizer, f"{name} {r}", length + 1) for r in range(rows)])
+
+
+def told_words(tokenizer):
+    """Ids of words that a story chooses and then keeps: whose name, which animal, which thing."""
+    words = stories.ANIMALS + stories.THINGS + stories.COLORS + sum(stories.NAMES.values(), [])
+    ids = [tokenizer.encode(space + word) for word in words for space in (" ", "")]
+    return torch.tensor(sorted({i[0] for i in ids if len(i) == 1}))
+
+
+def recalled(ids, told):
+    """Which of [rows, time] are such words and were in their row before."""
+    same = ids.unsqueeze(2) == ids.unsqueeze(1)
+    return torch.isin(ids, told) & same.tril(-1).any(2)
 
 
 # ---- weights ----
@@ -123,9 +137,10 @@ class Trainer:
         adam = torch.optim.AdamW([{"params": vectors, "weight_decay": 0.0},
                                   {"params": tables, "weight_decay": 0.05}], lr=options.rate,
                                  betas=(0.9, 0.97), eps=1e-10, foreach=True)
-        self.optimizers = adam, muon.Muon(matrices, options.rate * 2, 0.05)
+        self.optimizers = adam, muon.Muon(matrices, options.muon, 0.05)
         self.rates = [[g["lr"] for g in x.param_groups] for x in self.optimizers]
         self.tokenizer = vocabulary(options.seed)
+        self.told = told_words(self.tokenizer)
         self.log_path = options.work + "/train.log"
         self.state_path = options.work + "/state.pt"
         self.held = batch(self.tokenizer, f"{options.seed} held out", 8, options.length)
@@ -163,7 +178,10 @@ class Trainer:
                 group["lr"] = rate * factor
         ids = batch(self.tokenizer, f"{o.seed} step {self.step}", o.rows, o.length)
         logits = graph.forward(c, graph.shipped(c, self.masters), ids[:, :-1], record)
-        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        again = recalled(ids, self.told)[:, 1:].flatten()
+        count = 1 + o.recall * again
+        loss = (losses * count).sum() / count.sum()
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -176,7 +194,8 @@ class Trainer:
                 if name.endswith("A_log"):
                     x[c.kda_heads:] = 0
         self.step += 1
-        return loss.item(), norm.item(), busiest
+        losses = losses.detach()
+        return losses.mean().item(), losses[again].mean().item(), norm.item(), busiest
 
     @torch.no_grad()
     def held_out(self):
@@ -200,18 +219,20 @@ class Trainer:
 
     def run(self):
         o, begun, saved, seconds = self.o, time.time(), time.time(), 0.0
-        while self.step < o.steps:
+        last, asked = o.until or o.steps, []
+        signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+        while self.step < last and not asked:
             start = time.time()
-            loss, norm, busiest = self.advance()
+            loss, again, norm, busiest = self.advance()
             seconds += time.time() - start
             if self.step % 25 == 0:
-                self.say(f"step {self.step}/{o.steps} loss {loss:.4f} norm {norm:.2f} busiest "
-                         f"{busiest:.2f} rate {o.rate * self.factor():.2e} "
+                self.say(f"step {self.step}/{o.steps} loss {loss:.4f} recalled {again:.3f} "
+                         f"norm {norm:.2f} busiest {busiest:.2f} rates {self.factor():.3f} "
                          f"{25 * o.rows * o.length / seconds:.0f} tokens/s")
                 seconds = 0.0
             if self.step % 250 == 0:
                 self.show()
-            if time.time() - saved > 150 or self.step == o.steps:
+            if time.time() - saved > 150 or self.step == last or asked:
                 self.save()
                 saved = time.time()
         self.say(f"held out {self.held_out():.4f} after {self.step * o.rows * o.length} tokens, "
@@ -231,7 +252,10 @@ def parse():
     p.add_argument("--steps", type=int, default=2000)
     p.add_argument("--rows", type=int, default=8, help="of a batch")
     p.add_argument("--length", type=int, default=256, help="tokens of a row")
-    p.add_argument("--rate", type=float, default=3e-3, help="highest learning rate")
+    p.add_argument("--rate", type=float, default=1.5e-3, help="highest of tables and vectors")
+    p.add_argument("--muon", type=float, default=5e-3, help="highest learning rate of matrices")
+    p.add_argument("--recall", type=float, default=3, help="what words that come again count more")
+    p.add_argument("--until", type=int, help="the step after which to stop and keep the state")
     p.add_argument("--warm", type=int, default=60, help="steps over which the rate rises")
     p.add_argument("--fall", type=float, default=0.4, help="share of steps in which it falls")
     p.add_argument("--threads", type=int, default=1)
@@ -248,7 +272,7 @@ def main():
     if options.time:
         for _ in range(options.time):
             start = time.time()
-            loss, _, busiest = trainer.advance()
+            loss, _, _, busiest = trainer.advance()
             print(f"loss {loss:.3f} busiest {busiest:.2f} {time.time() - start:.2f} s", flush=True)
         return
     if os.path.exists(trainer.state_path):
