@@ -283,3 +283,17 @@ def tell(scene, short=False):
 
 def story(rng):
     return tell(Scene(rng))
+
+
+def drill(rng):
+    """Two who keep meeting: little happens, but nearly every sentence says who it was."""
+    s = Scene(rng)
+    parts = [s.say("{A} the {a} saw {B} the {b}.", "{A} the {a} and {B} the {b} had {cthing}.")]
+    for _ in range(rng.randint(5, 8)):
+        parts.append(s.say(
+            '"Hello, {A}," said {B}.', '"Hello, {B}," said {A}.', '"Thank you, {A}," said {B}.',
+            '"Thank you, {B}," said {A}.', "{A} gave {B} the {thing}.", "{B} gave {A} the {thing}.",
+            "{A} and {B} looked at the {color} {thing}.", "{B} and {A} played with the {thing}.",
+            "{A} the {a} was happy.", "{B} the {b} was happy.", '"I am {A} the {a}," said {A}.',
+            '"I am {B} the {b}," said {B}.', "The {a} and the {b} had the {color} {thing}."))
+    return " ".join(parts)

@@ -39,22 +39,24 @@ def vocabulary(seed):
     return tokens.Tokenizer(tokens.learn(texts, RANKS))
 
 
-def document(tokenizer, rng):
+def document(tokenizer, rng, drill):
+    if drill and rng.random() < drill:
+        return tokenizer.encode(stories.drill(rng)) + [tokenizer.added[chats.EOS]]
     if rng.random() < 0.64:
         return tokenizer.encode(stories.story(rng)) + [tokenizer.added[chats.EOS]]
     return tokenizer.encode_fragments(chats.chat(rng))
 
 
-def row(tokenizer, name, length):
+def row(tokenizer, name, length, drill):
     """Whole documents one after the other from the row's beginning; the last is cut."""
     rng, ids = random.Random(name), []
     while len(ids) < length:
-        ids += document(tokenizer, rng)
+        ids += document(tokenizer, rng, drill)
     return ids[:length]
 
 
-def batch(tokenizer, name, rows, length):
-    return torch.tensor([row(tokenizer, f"{name} {r}", length + 1) for r in range(rows)])
+def batch(tokenizer, name, rows, length, drill=0):
+    return torch.tensor([row(tokenizer, f"{name} {r}", length + 1, drill) for r in range(rows)])
 
 
 def told_words(tokenizer):
@@ -176,7 +178,7 @@ class Trainer:
         for optimizer, rates in zip(self.optimizers, self.rates):
             for group, rate in zip(optimizer.param_groups, rates):
                 group["lr"] = rate * factor
-        ids = batch(self.tokenizer, f"{o.seed} step {self.step}", o.rows, o.length)
+        ids = batch(self.tokenizer, f"{o.seed} step {self.step}", o.rows, o.length, o.drill)
         logits = graph.forward(c, graph.shipped(c, self.masters), ids[:, :-1], record)
         losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         again = recalled(ids, self.told)[:, 1:].flatten()
@@ -219,7 +221,7 @@ class Trainer:
 
     def run(self):
         o, begun, saved, seconds = self.o, time.time(), time.time(), 0.0
-        last, asked = o.until or o.steps, []
+        last, asked = min(o.until or o.steps, o.steps), []
         signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
         while self.step < last and not asked:
             start = time.time()
@@ -255,6 +257,7 @@ def parse():
     p.add_argument("--rate", type=float, default=1.5e-3, help="highest of tables and vectors")
     p.add_argument("--muon", type=float, default=5e-3, help="highest learning rate of matrices")
     p.add_argument("--recall", type=float, default=3, help="what words that come again count more")
+    p.add_argument("--drill", type=float, default=0, help="share of texts that are drills")
     p.add_argument("--until", type=int, help="the step after which to stop and keep the state")
     p.add_argument("--warm", type=int, default=60, help="steps over which the rate rises")
     p.add_argument("--fall", type=float, default=0.4, help="share of steps in which it falls")
