@@ -16,7 +16,7 @@ import tokens
 
 ROWS = 3  # positions of which all logits are kept
 TOP = 8   # logits kept of every other one
-MADE = 64
+MADE = 160
 
 
 def rounded(x, digits):
@@ -61,7 +61,7 @@ def main():
                 for i, v in zip(top.indices, top.values)],
         "rows": [{"position": p, "logits": rounded(logits[p], 5)} for p in rows],
         "greedy": [greedy(c, weights, prompt, stop) for prompt in
-                   (tokenizer.encode("Once upon a time"), tokenizer.encode_fragments(ask))],
+                   (tokenizer.encode("There once was"), tokenizer.encode_fragments(ask))],
     }, sys.stdout, separators=(",", ":"))
     print()
 

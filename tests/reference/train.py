@@ -39,24 +39,28 @@ def vocabulary(seed):
     return tokens.Tokenizer(tokens.learn(texts, RANKS))
 
 
-def document(tokenizer, rng, drill):
+def document(tokenizer, rng, drill, chat):
+    """drill: the share of drills; chat: that of conversations in the rest, None: 0.36. (The two
+    ways to draw are kept so that the stretches of train.sh stay what they were.)"""
     if drill and rng.random() < drill:
         return tokenizer.encode(stories.drill(rng)) + [tokenizer.added[chats.EOS]]
-    if rng.random() < 0.64:
+    draw = rng.random()
+    if draw < 0.64 if chat is None else draw >= chat:
         return tokenizer.encode(stories.story(rng)) + [tokenizer.added[chats.EOS]]
     return tokenizer.encode_fragments(chats.chat(rng))
 
 
-def row(tokenizer, name, length, drill):
+def row(tokenizer, name, length, drill, chat):
     """Whole documents one after the other from the row's beginning; the last is cut."""
     rng, ids = random.Random(name), []
     while len(ids) < length:
-        ids += document(tokenizer, rng, drill)
+        ids += document(tokenizer, rng, drill, chat)
     return ids[:length]
 
 
-def batch(tokenizer, name, rows, length, drill=0):
-    return torch.tensor([row(tokenizer, f"{name} {r}", length + 1, drill) for r in range(rows)])
+def batch(tokenizer, name, rows, length, drill=0, chat=None):
+    return torch.tensor([row(tokenizer, f"{name} {r}", length + 1, drill, chat)
+                         for r in range(rows)])
 
 
 def told_words(tokenizer):
@@ -153,9 +157,10 @@ class Trainer:
             f.write(text + "\n")
 
     def save(self):
+        part = self.state_path + ".part"
         torch.save({"step": self.step, "masters": self.masters,
-                    "optimizers": [x.state_dict() for x in self.optimizers]}, self.state_path + ".part")
-        os.replace(self.state_path + ".part", self.state_path)
+                    "optimizers": [x.state_dict() for x in self.optimizers]}, part)
+        os.replace(part, self.state_path)
 
     def resume(self):
         state = torch.load(self.state_path)
@@ -178,7 +183,8 @@ class Trainer:
         for optimizer, rates in zip(self.optimizers, self.rates):
             for group, rate in zip(optimizer.param_groups, rates):
                 group["lr"] = rate * factor
-        ids = batch(self.tokenizer, f"{o.seed} step {self.step}", o.rows, o.length, o.drill)
+        ids = batch(self.tokenizer, f"{o.seed} step {self.step}", o.rows, o.length, o.drill,
+                    o.chat)
         logits = graph.forward(c, graph.shipped(c, self.masters), ids[:, :-1], record)
         losses = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         again = recalled(ids, self.told)[:, 1:].flatten()
@@ -258,6 +264,7 @@ def parse():
     p.add_argument("--muon", type=float, default=5e-3, help="highest learning rate of matrices")
     p.add_argument("--recall", type=float, default=3, help="what words that come again count more")
     p.add_argument("--drill", type=float, default=0, help="share of texts that are drills")
+    p.add_argument("--chat", type=float, help="share of conversations in the rest")
     p.add_argument("--until", type=int, help="the step after which to stop and keep the state")
     p.add_argument("--warm", type=int, default=60, help="steps over which the rate rises")
     p.add_argument("--fall", type=float, default=0.4, help="share of steps in which it falls")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The training of the model in tests/model/, as it went: five stretches, each from the state the one
+# The training of the model in tests/model/, as it went: six stretches, each from the state the one
 # before left in WORK. `sh train.sh WORK OUT`; interrupted, it goes on. train.log has what it said.
 set -eu
 cd "$(dirname "$0")"
@@ -19,3 +19,5 @@ stretch --steps 800 --fall 0.375 --until 555
 stretch --steps 640 --fall 0.16
 # And drills, in which little else has to be known.
 stretch --steps 1100 --fall 0.4 --drill 0.35
+# Last, mostly conversations.
+stretch --steps 1250 --fall 0.12 --drill 0.05 --chat 0.85
