@@ -1,5 +1,5 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
-#   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | analyze | clean
+#   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | analyze | demo | clean
 #   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX= | deb
 #   make nightly | real-faults (as root)
 ifeq ($(origin CC),default)
@@ -185,6 +185,10 @@ ZSH_TAB  ?= $(SHARE)/zsh/site-functions
 DOC_DIR  := $(SHARE)/doc/k3ring
 DOC_SRC  := README.md LICENSE $(filter-out docs/README.md,$(wildcard docs/*.md))
 
+# The small trained model tells a story; the report of the run follows. 1281 and 1282 end one.
+demo: $(BUILD)/k3ring
+	$(Q)$< run tests/model --prompt 'There once was' --gen 200 --stop 1281,1282
+
 install: $(BUILD)/k3ring $(PAGES)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(SHARE)/man/man1 $(BASH_TAB) $(ZSH_TAB) \
 		$(DOC_DIR))
@@ -244,5 +248,5 @@ clean:
 -include $(shell find $(BUILD)/obj $(BUILD)/analyze -name '*.d' 2>/dev/null)
 
 .PHONY: all pages tests soak fuzz fuzzers nightly real-faults test test-oracle asan tsan tidy bench \
-        analyze analyze-gcc analyze-tidy analyze-cppcheck install uninstall deb clean
+        demo analyze analyze-gcc analyze-tidy analyze-cppcheck install uninstall deb clean
 .SECONDARY:

@@ -1,14 +1,13 @@
 #!/bin/sh
-# The README's first command: install packages, build, make a small model, run it.
+# The README's first command: install packages, build, run the small trained model.
 set -eu
 cd "$(dirname "$0")/../.."
 sh docs/packaging/packages.sh
 make -j"$(nproc)"
-[ -f build/tiny/config.json ] || build/k3ring synth build/tiny
-printf 'k3ring run build/tiny --ids 3,141,59,26,53,58,97,93 --gen 16\n'
-ids=$(build/k3ring run build/tiny --ids 3,141,59,26,53,58,97,93 --gen 16)
-printf '%s\n' "$ids"
-[ "$ids" = "170 126 66 6 37 136 98 66 243 207 99 72 180 212 11 114" ] || {
-    echo "quickstart: these are not the tokens of the reference" >&2
+printf "k3ring run tests/model --prompt 'There once was' --gen 200 --stop 1281\n"
+build/k3ring run tests/model --prompt 'There once was' --gen 200 --stop 1281 > build/story.txt
+cat build/story.txt
+cmp build/story.txt tests/model/story.txt || {
+    echo "quickstart: this is not the story of the reference, tests/model/story.txt" >&2
     exit 1
 }
