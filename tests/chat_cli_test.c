@@ -245,6 +245,20 @@ END_TEST
 
 /* ---- sessions ---- */
 
+/* On the random model few drafts are kept; none changes a token, whatever the turn before held. */
+START_TEST(drafts_change_nothing)
+{
+    char plain[PROCESS_TEXT_BYTES];
+    say("again again again again\nagain again again again\n");
+    k3ring("chat %s --gen 30 --seed 3 --no-thinking --quiet", babbler.dir);
+    expect(0, NULL);
+    memcpy(plain, process.out, sizeof plain);
+    k3ring("chat %s --gen 30 --seed 3 --no-thinking --quiet --draft ngram", babbler.dir);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, plain);
+}
+END_TEST
+
 START_TEST(a_session_goes_on_where_it_was_left)
 {
     char first[PROCESS_TEXT_BYTES], both[PROCESS_TEXT_BYTES];
@@ -285,7 +299,6 @@ START_TEST(a_session_that_does_not_fit_is_refused)
 }
 END_TEST
 
-/* Told before the model is opened, not after the first answer. */
 /* Kept as it is, no program could read the session again. */
 START_TEST(what_is_no_utf_8_is_refused_and_a_session_stays_readable)
 {
@@ -305,6 +318,7 @@ START_TEST(what_is_no_utf_8_is_refused_and_a_session_stays_readable)
 }
 END_TEST
 
+/* Told before the model is opened, not after the first answer. */
 START_TEST(a_session_is_a_file_that_can_be_replaced)
 {
     char link[TINY_PATH_BYTES];
@@ -382,6 +396,7 @@ int main(void)
     tcase_add_test(all, a_tokenizer_of_more_tokens_than_the_model_has_is_refused);
     tcase_add_loop_test(all, run_answers_one_turn, 0, 7);
     tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);
+    tcase_add_test(all, drafts_change_nothing);
     tcase_add_test(all, a_session_goes_on_where_it_was_left);
     tcase_add_test(all, a_session_that_does_not_fit_is_refused);
     tcase_add_test(all, what_is_no_utf_8_is_refused_and_a_session_stays_readable);

@@ -21,7 +21,7 @@ struct chat_cli {
     struct engine_cli engine;
     struct sample_cli sample;
     const char *tokenizer, *system, *tools, *messages, *json, *session;
-    uint64_t effort, gen;
+    uint64_t effort, gen, draft;
     bool thinking, no_thinking, no_history;
 };
 

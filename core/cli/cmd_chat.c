@@ -18,8 +18,10 @@
 #include "core/cli/xdg.h"
 
 #define CONTEXT_AUTO 8192U
+#define DRAFT_TOKENS 4U
 #define PROMPT_TOKENS 512U          /* a turn may be longer: then it takes more passes */
-#define TEXT_BYTES (4 * MIB)        /* tokenizer's pattern, messages, line editing */
+#define TEXT_BYTES (4 * MIB)        /* tokenizer's pattern, line editing */
+#define TEXT_TOKEN_BYTES 32U        /* what is said: as messages, and as JSON once a turn */
 
 static const struct option_row rows[] = {
     {"system", OPTION_TEXT, offsetof(struct chat_cli, system), NULL, 0, 0, NULL, "TEXT",
@@ -40,6 +42,8 @@ static const struct option_row rows[] = {
      "goes on with the conversation kept there, and keeps it after every turn"},
     {"gen", OPTION_COUNT, offsetof(struct chat_cli, gen), "auto", 1, 1U << 30, "auto", "N|auto",
      "most tokens of an answer; auto: what the context has room for"},
+    {"draft", OPTION_CHOICE, offsetof(struct chat_cli, draft), "none", 0, 0, "none|ngram", NULL,
+     "try tokens that followed the same ones before, as many as pay; never changes output"},
     {"no-history", OPTION_FLAG, offsetof(struct chat_cli, no_history), NULL, 0, 0, NULL, NULL,
      "keep no file of the lines typed"},
     {"tokenizer", OPTION_TEXT, offsetof(struct chat_cli, tokenizer), NULL, 0, 0, NULL, "FILE",
@@ -184,12 +188,17 @@ static void count(struct chat_session *s, const struct talk_answer *answer)
     s->rest_tokens += answer->result.count > 0 ? answer->result.count - 1 : 0;
 }
 
+static uint32_t drafts(const struct chat_cli *cli)
+{
+    return cli->draft != 0 ? DRAFT_TOKENS : 0;
+}
+
 int chat_answer(struct chat_session *s, struct talk_answer *answer)
 {
     const struct chat_events events = {.on_text = on_text, .on_call = on_call, .ctx = s};
     const struct talk_request request = {
         .sample = sampling_wanted(&s->sampling), .events = &events, .on_begin = on_begin,
-        .on_token = on_token, .ctx = s,
+        .on_token = on_token, .ctx = s, .drafts = drafts(s->cli),
         .gen = s->cli->gen == OPTION_AUTO ? UINT32_MAX : (uint32_t)s->cli->gen};
     atomic_store(&interrupts, 0);
     engine_interrupt_clear(s->engine);
@@ -431,7 +440,9 @@ static int open_engine(struct chat_session *s, const char *model)
     uint64_t positions = positions_for(s->cli, model);
     TRY(engine_cli_options(&s->cli->engine, (uint32_t)min_u64(positions, PROMPT_TOKENS), positions,
                            &options));
-    options.caller_bytes += tokenizer_resident_bytes(s->tokenizer) + TEXT_BYTES;
+    options.caller_bytes += tokenizer_resident_bytes(s->tokenizer) + TEXT_BYTES +
+                            TEXT_TOKEN_BYTES * positions;
+    options.drafts = drafts(s->cli);
     options.caller_bytes += s->resumed ? saved_state_resident_bytes(&s->saved) : 0;
     if (sampling_wanted(&s->sampling) != NULL) {
         options.caller_token_bytes += SAMPLE_TOKEN_BYTES;
