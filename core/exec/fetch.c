@@ -113,6 +113,7 @@ static void watch_drive(struct engine *e, bool answered)
         return;
     }
     const struct fetch_req *r = oldest(e);
+    assert(r != NULL);
     uint64_t silent_ns = now_ns - max_u64(f->answered_ns, r->begun_ns);
     if (silent_ns < limit_ns / SILENCE_TOLD_PART || (f->silence_told && silent_ns < limit_ns)) {
         return;
