@@ -203,7 +203,7 @@ START_TEST(what_is_no_such_file_is_told_apart)
     static const char gzip[] = "\x1F\x8B\x08\x00\x00\x00\x00\x00\x00\x03\xED\x9D\n\x00\xFF 7\n";
     expect_refusal("", 0, "is empty");
     expect_refusal("\n", 1, "line 1 is empty");
-    expect_refusal(gzip, sizeof gzip - 1, "line 1 ");
+    expect_refusal(gzip, sizeof gzip - 1, "is compressed by gzip");
     expect_refusal("version https://git-lfs.github.com/spec/v1\n", 43, "Git LFS pointer");
     expect_refusal("<!DOCTYPE html>\n<html>", 22, "HTML page");
     err_clear();
