@@ -17,7 +17,8 @@ void verify_print(FILE *out, const struct verify *v)
     if (v->golden != NULL) {
         verify_golden_print(out, v->golden);
     }
-    fprintf(out, "%u ok, %u notes, %u bad\n", v->count[VERIFY_OK], v->count[VERIFY_NOTE],
+    uint32_t notes = v->count[VERIFY_NOTE];
+    fprintf(out, "%u ok, %u note%s, %u bad\n", v->count[VERIFY_OK], notes, notes == 1 ? "" : "s",
             v->count[VERIFY_BAD]);
 }
 
