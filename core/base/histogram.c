@@ -77,3 +77,8 @@ double histogram_deviation(const struct histogram *h)
 {
     return h->count > 1 ? sqrt(h->squares / (double)(h->count - 1)) : 0.0;
 }
+
+bool histogram_tells(const struct histogram *h, double percent)
+{
+    return (double)h->count * (100 - percent) >= 100 - 1e-6;
+}

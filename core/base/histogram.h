@@ -27,6 +27,8 @@ uint64_t histogram_value(uint32_t bucket);
 /* The value of the first bucket that `percent` (0..100] of all values have been counted by; 0 when
  * there are none. */
 uint64_t histogram_percentile(const struct histogram *h, double percent);
+/* Whether it has values enough for that percentile to be other than its largest: 1000 for 99.9. */
+bool histogram_tells(const struct histogram *h, double percent);
 
 /* Standard deviation of a sample; 0 with fewer than two values. */
 double histogram_deviation(const struct histogram *h);

@@ -19,6 +19,17 @@ double bench_percentile(const struct histogram *h, double percent)
     return (double)min_u64(h->most, histogram_percentile(h, percent));
 }
 
+const char *bench_percentile_text(char text[32], const struct histogram *h, double percent,
+                                  double unit, int decimals)
+{
+    if (histogram_tells(h, percent)) {
+        snprintf(text, 32, "%.*f", decimals, bench_percentile(h, percent) / unit);
+    } else {
+        snprintf(text, 32, "-");
+    }
+    return text;
+}
+
 void bench_put_rate(const struct bench_page *page, double bytes_per_s)
 {
     char binary[FIO_AMOUNT_BYTES];
@@ -183,9 +194,10 @@ static void put_decode(const struct bench_page *page)
     put_size(out, " | ", page->round->job[JOB_INFERENCE].all.bytes / i->tokens);
     fprintf(out, "/tok");
     put_hits(out, i->hits, i->demands);
-    fprintf(out, "\n        token msec: min=%.1f p50=%.1f p99=%.1f max=%.1f | first token %.3f s\n",
+    char p99[32];
+    fprintf(out, "\n        token msec: min=%.1f p50=%.1f p99=%s max=%.1f | first token %.3f s\n",
             (double)i->token.least / 1e6, bench_percentile(&i->token, 50) / 1e6,
-            bench_percentile(&i->token, 99) / 1e6,
+            bench_percentile_text(p99, &i->token, 99, 1e6, 1),
             (double)i->token.most / 1e6,
             (double)i->first_ns / 1e9);
 }

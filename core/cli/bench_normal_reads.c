@@ -33,15 +33,16 @@ static void put_part(const struct bench_page *page, const char *kind, const char
     const char *unit_name;
     double unit = fio_unit(&f->lat, &unit_name);
     char bytes[FIO_AMOUNT_BYTES];
+    char p99[32];
     if (f->requests == 0) {
         return;
     }
     fprintf(page->out, "  %s %-8s: %s, ", kind, name,
             fio_size(bytes, f->bytes));
     put_iops(page, f);
-    fprintf(page->out, ", lat (%s): avg=%.2f, p50=%.0f, p99=%.0f, max=%.0f\n", unit_name,
+    fprintf(page->out, ", lat (%s): avg=%.2f, p50=%.0f, p99=%s, max=%.0f\n", unit_name,
             f->lat.mean / unit, bench_percentile(&f->lat, 50) / unit,
-            bench_percentile(&f->lat, 99) / unit, (double)f->lat.most / unit);
+            bench_percentile_text(p99, &f->lat, 99, unit, 0), (double)f->lat.most / unit);
 }
 
 static void put_parts(const struct bench_page *page, const struct bench_job *job)
@@ -59,9 +60,10 @@ static void put_parts(const struct bench_page *page, const struct bench_job *job
 
 static void put_times(FILE *out, const char *what, const struct histogram *h)
 {
-    fprintf(out, "%s (msec): min=%.2f p50=%.2f p99=%.2f max=%.2f (%llu)", what,
+    char p99[32];
+    fprintf(out, "%s (msec): min=%.2f p50=%.2f p99=%s max=%.2f (%llu)", what,
             (double)h->least / 1e6, bench_percentile(h, 50) / 1e6,
-            bench_percentile(h, 99) / 1e6, (double)h->most / 1e6,
+            bench_percentile_text(p99, h, 99, 1e6, 2), (double)h->most / 1e6,
             (unsigned long long)h->count);
 }
 

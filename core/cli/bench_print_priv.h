@@ -30,6 +30,9 @@ void bench_put_rate(const struct bench_page *page, double bytes_per_s);
 
 /* Not above the most there was, which the middle of a bucket can be. */
 double bench_percentile(const struct histogram *h, double percent);
+/* The same in units of so many nanoseconds, or "-" when there are too few values to tell. */
+const char *bench_percentile_text(char text[32], const struct histogram *h, double percent,
+                                  double unit, int decimals);
 
 void bench_page_points(const struct bench_page *page);
 void bench_page_reads(const struct bench_page *page);

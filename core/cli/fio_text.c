@@ -143,8 +143,12 @@ void fio_print_percentiles(FILE *out, const char *label, const struct histogram 
     for (int i = 0; i < HISTOGRAM_PERCENTILES; i++) {
         bool last = i == HISTOGRAM_PERCENTILES - 1;
         uint64_t value = div_ceil(histogram_percentile(h, histogram_percentiles[i]), unit);
-        fprintf(out, "%s %5.2fth=[%*llu]%s", i % per_line == 0 ? "     |" : "",
-                histogram_percentiles[i], width, (unsigned long long)value, last ? "\n" : ",");
+        char text[FIO_AMOUNT_BYTES] = "-";
+        if (histogram_tells(h, histogram_percentiles[i])) {
+            snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+        }
+        fprintf(out, "%s %5.2fth=[%*s]%s", i % per_line == 0 ? "     |" : "",
+                histogram_percentiles[i], width, text, last ? "\n" : ",");
         if (!last && i % per_line == per_line - 1) {
             fprintf(out, "\n");
         }

@@ -44,6 +44,7 @@ START_TEST(a_report_has_every_part)
         "/tok | hit 62.5%", "first token 0.700 s",
         "  read: IOPS=100, BW=381MiB/s (400MB/s)(763MiB/2000msec)\n",
         "    slat (nsec): min=10000, max=17363, avg=13681.50", "clat percentiles (",
+        "99.90th=[    -]",
         "  class trunk   : ",
         "  class experts : ", "  drive 0       : ", "  drive 1       : ",
         "  expert of 4MiB, need->ready (msec): min=2.00", "layer stall (msec): min=0.10",

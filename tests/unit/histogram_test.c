@@ -114,6 +114,19 @@ START_TEST(minutes_are_told_apart)
 }
 END_TEST
 
+START_TEST(a_percentile_wants_values_beyond_it)
+{
+    struct histogram h = {.count = 0};
+    for (uint64_t count = 1; count <= 1000; count++) {
+        histogram_add(&h, count);
+        ck_assert(histogram_tells(&h, 50) == (count >= 2));
+        ck_assert(histogram_tells(&h, 99) == (count >= 100));
+        ck_assert(histogram_tells(&h, 99.9) == (count >= 1000));
+        ck_assert(!histogram_tells(&h, 99.99));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("histogram");
@@ -124,6 +137,7 @@ int main(void)
     tcase_add_test(tests, moments_and_percentiles_are_those_of_the_values);
     tcase_add_test(tests, merged_histograms_are_one_histogram);
     tcase_add_test(tests, minutes_are_told_apart);
+    tcase_add_test(tests, a_percentile_wants_values_beyond_it);
     suite_add_tcase(suite, tests);
     return suite_run(suite) == 0 ? 0 : 1;
 }
