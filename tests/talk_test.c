@@ -15,6 +15,11 @@
 
 #define CONTEXT 700U
 #define STEPS_MAX 2048U
+#ifdef K3RING_SANITIZED
+#define COMPARED 10U /* steps of a conversation that are compared with one run: that takes long */
+#else
+#define COMPARED STEPS_MAX
+#endif
 
 static struct tiny babbler, scripted;
 static struct engine *engine;
@@ -97,8 +102,9 @@ static void expect_one_run(const struct tiny *model)
 {
     struct engine *e = open_model(model, (uint32_t)talk.ids.count, 1);
     uint32_t seen = 0;
+    uint32_t wanted = steps < COMPARED ? steps : COMPARED;
     ck_assert_int_eq(engine_begin(e, 1, (uint32_t)talk.ids.count - 1), 0);
-    for (uint32_t at = 0; at < talk.ids.count; at++) {
+    for (uint32_t at = 0; at < talk.ids.count && seen < wanted; at++) {
         const float *logits = NULL;
         ck_assert_msg(engine_pass(e, &talk.ids.ids[at], 1, &logits) == 0, "%s", err_message());
         if (seen < steps && position[seen] == at) {
@@ -106,7 +112,7 @@ static void expect_one_run(const struct tiny *model)
             seen++;
         }
     }
-    ck_assert_uint_eq(seen, steps);
+    ck_assert_uint_eq(seen, wanted);
     engine_end(e);
     engine_close(e);
 }
