@@ -243,6 +243,27 @@ START_TEST(a_report_of_an_answer_has_its_reasoning)
 }
 END_TEST
 
+/* It learned the format: it thinks, responds, and ends by closing its message. */
+START_TEST(a_trained_model_thinks_responds_and_ends)
+{
+    const char *question = "[{\"role\": \"user\", \"content\": \"Who are you?\"}]";
+    tiny_put(&folder, "talk.json", question, strlen(question));
+    k3ring("chat tests/model --messages %s --json - --quiet --temperature 0 %s", talk_path,
+           _i == 0 ? "" : "--effort off");
+    expect(0, NULL);
+    cJSON *root = json_parse(process.out, strlen(process.out), "answer", false);
+    ck_assert_msg(root != NULL, "%s", err_message());
+    const cJSON *message = at(root, "message");
+    const cJSON *reasoning = cJSON_GetObjectItem(message, "reasoning_content");
+    ck_assert_str_eq(at(root, "finish_reason")->valuestring, "stop");
+    ck_assert_uint_gt(strlen(at(message, "content")->valuestring), 5);
+    ck_assert(_i == 0 ? reasoning != NULL && strlen(reasoning->valuestring) > 5
+                      : reasoning == NULL);
+    ck_assert_ptr_null(strstr(at(message, "content")->valuestring, "<|")); /* no tag is text */
+    cJSON_Delete(root);
+}
+END_TEST
+
 /* ---- sessions ---- */
 
 /* On the random model few drafts are kept; none changes a token, whatever the turn before held. */
@@ -394,6 +415,7 @@ int main(void)
     tcase_add_test(all, an_answer_goes_to_standard_output_or_a_file);
     tcase_add_loop_test(all, what_makes_no_sense_is_refused, 0, 11);
     tcase_add_test(all, a_tokenizer_of_more_tokens_than_the_model_has_is_refused);
+    tcase_add_loop_test(all, a_trained_model_thinks_responds_and_ends, 0, 2);
     tcase_add_loop_test(all, run_answers_one_turn, 0, 7);
     tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);
     tcase_add_test(all, drafts_change_nothing);
