@@ -16,7 +16,7 @@
 #include "tests/support/tiny.h"
 
 #ifdef K3RING_SANITIZED
-#define POINTS 6
+#define POINTS 3
 #else
 #define POINTS 16
 #endif

@@ -14,7 +14,7 @@
 #include "tests/support/tiny.h"
 
 #ifdef K3RING_SANITIZED
-#define POINTS 6
+#define POINTS 2
 #else
 #define POINTS 20
 #endif
