@@ -132,8 +132,11 @@ void bench_terse(FILE *out, const struct bench_result *result)
 static void put_header(FILE *out)
 {
     fprintf(out, "point,round,job,io_depth,io_size_bytes,cache_policy,ram_bytes,made,why_not,"
-            "wall_ns,busy_ns,total_ios,io_bytes,bw_bytes,iops,slat_mean_ns,clat_mean_ns,"
-            "clat_p50_ns,clat_p99_ns,clat_p99.9_ns,clat_max_ns,lat_mean_ns,bytes_in_flight_mean,"
+            "wall_ns,busy_ns,total_ios,io_bytes,bw_bytes,iops,slat_mean_ns,clat_mean_ns");
+    for (int i = 0; i < HISTOGRAM_PERCENTILES; i++) {
+        fprintf(out, ",clat_p%g_ns", histogram_percentiles[i]);
+    }
+    fprintf(out, ",clat_max_ns,lat_mean_ns,bytes_in_flight_mean,"
             "user_s,system_s,context_switches,requested_bytes,device_bytes,device_ios,retries,"
             "errors,refused");
     for (int i = 0; i < BENCH_METRICS; i++) {
@@ -192,9 +195,11 @@ static void put_csv_reads(FILE *out, const struct io_figures *f, bool refused)
     put_figure(out, none ? NAN : bench_per_second(f, f->requests));
     put_figure(out, latency * f->slat.mean);
     put_figure(out, latency * f->clat.mean);
-    put_figure(out, latency * (double)histogram_percentile(&f->clat, 50));
-    put_figure(out, latency * (double)histogram_percentile(&f->clat, 99));
-    put_figure(out, latency * (double)histogram_percentile(&f->clat, 99.9));
+    for (int i = 0; i < HISTOGRAM_PERCENTILES; i++) {
+        double percent = histogram_percentiles[i];
+        bool told = histogram_tells(&f->clat, percent);
+        put_figure(out, told ? (double)histogram_percentile(&f->clat, percent) : NAN);
+    }
     put_figure(out, latency * (double)f->clat.most);
     put_figure(out, latency * f->lat.mean);
     put_figure(out, latency * f->flight_bytes_mean);
