@@ -4,6 +4,7 @@
 #   packages.sh test     also what the tests and CI use
 #   packages.sh oracle   also what make test-oracle uses, unless node and npm are there already
 #   packages.sh analyze  also what make analyze uses
+#   packages.sh fuzz     also what make fuzz uses
 #   packages.sh faults   also what make real-faults uses
 #   packages.sh deb      also what make deb uses, and what its check does
 set -eu
@@ -11,12 +12,14 @@ build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev n
        libpcre2-dev libedit-dev"
 tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio mandoc zsh"
 analyze="clang clang-tidy cppcheck"
+fuzz="$tests libclang-rt-dev" # libFuzzer is no part of clang itself
 deb="dpkg-dev binutils lintian"
 faults="fuse3 libfuse3-dev xfsprogs btrfs-progs e2fsprogs util-linux mount"
 wanted=$build
 case ${1:-} in
 test) wanted="$build $tests" ;;
 analyze) wanted="$build $analyze" ;;
+fuzz) wanted="$build $fuzz" ;;
 deb) wanted="$build $deb" ;;
 faults) wanted="$build $faults" ;;
 oracle) command -v npm > /dev/null && command -v node > /dev/null || wanted="$build nodejs npm" ;;
