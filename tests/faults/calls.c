@@ -26,9 +26,9 @@ static struct {
     uint64_t at, times;
     int error;
     atomic_ullong seen;
-    atomic_flag told;
+    pthread_mutex_t lock; /* guards hit: threads of the code under test may still run */
     struct fault_hit hit;
-} fault;
+} fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *count_malloc(size_t size_bytes)
 {
@@ -38,20 +38,23 @@ static void *count_malloc(size_t size_bytes)
 void faults_arm(enum fault_kind kind, uint64_t at, int error, uint64_t times)
 {
     cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = count_malloc, .free_fn = free});
+    pthread_mutex_lock(&fault.lock);
     memset(&fault.hit, 0, sizeof fault.hit);
+    pthread_mutex_unlock(&fault.lock);
     fault.kind = kind;
     fault.at = at;
     fault.times = times;
     fault.error = error;
     atomic_store(&fault.seen, 0);
-    atomic_flag_clear(&fault.told);
     atomic_store(&fault.armed, true);
 }
 
 void faults_disarm(struct fault_hit *hit)
 {
     atomic_store(&fault.armed, false);
+    pthread_mutex_lock(&fault.lock);
     *hit = fault.hit;
+    pthread_mutex_unlock(&fault.lock);
 }
 
 int faults_error(void)
@@ -62,7 +65,9 @@ int faults_error(void)
 static void tell(const char *name, const char *path, int fd)
 {
     char link[64];
-    if (atomic_flag_test_and_set(&fault.told)) {
+    pthread_mutex_lock(&fault.lock);
+    if (fault.hit.struck) {
+        pthread_mutex_unlock(&fault.lock);
         return;
     }
     snprintf(fault.hit.name, sizeof fault.hit.name, "%s", name);
@@ -74,6 +79,7 @@ static void tell(const char *name, const char *path, int fd)
         fault.hit.file[length > 0 ? length : 0] = '\0';
     }
     fault.hit.struck = true;
+    pthread_mutex_unlock(&fault.lock);
 }
 
 bool faults_strike(enum fault_kind kind, const char *name, const char *path, int fd)
