@@ -156,7 +156,7 @@ START_TEST(a_pack_checks_itself_and_makes_the_same_bits)
         tiny_generate(&pack, &o, GOLDEN_STEPS, NULL, &run);
         ck_assert_msg(run.rc == 0, "%s", run.message);
         ck_assert_str_eq(run.hash, TINY_HASH);
-        ck_assert_uint_eq(run.stats.sums_bytes, 0);
+        ck_assert_uint_gt(run.stats.sums_bytes, 0); /* tiles of the rows, once more */
         ck_assert_uint_gt(run.stats.checked_bytes, MIB);
     }
     k3ring("verify %s --write-checksums %s/pack.sums", pack.dir, folder.dir);

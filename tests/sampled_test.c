@@ -96,15 +96,7 @@ static struct engine_options point_options(const struct grid_point *point, uint3
     struct engine_options options;
     grid_options(point, GOLDEN_PROMPT, GEN, &options);
     options.drafts = drafts;
-    if (options.ram_bytes == 0) {
-        struct model *model = NULL;
-        struct plan *plan = NULL;
-        options.ram_bytes = 512 * MIB;
-        ck_assert_msg(engine_plan(tiny.dir, &options, &model, &plan) == 0, "%s", err_message());
-        options.ram_bytes = plan->floor_bytes;
-        plan_free(plan);
-        model_close(model);
-    }
+    grid_floor(tiny.dir, &options);
     return options;
 }
 

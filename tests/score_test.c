@@ -139,15 +139,7 @@ START_TEST(scores_are_the_same_bits_in_any_setting)
         char command[512];
         grid_options(&point, r.window, 0, &options);
         options.logits_all = true;
-        if (options.ram_bytes == 0) {
-            struct model *model = NULL;
-            struct plan *plan = NULL;
-            options.ram_bytes = 512 * MIB;
-            ck_assert_int_eq(engine_plan(tiny.dir, &options, &model, &plan), 0);
-            options.ram_bytes = plan->floor_bytes;
-            plan_free(plan);
-            model_close(model);
-        }
+        grid_floor(tiny.dir, &options);
         grid_command(&point, options.ram_bytes, 1, command, sizeof command);
         score_alone(&options, &r, &got);
         ck_assert_msg(memcmp(&truth.logprob[1], &got.logprob[1],

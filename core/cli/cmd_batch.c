@@ -54,11 +54,9 @@ static _Atomic(struct engine *) running; /* for the signal handler, on any threa
 
 static void on_signal(void)
 {
-    static const char line[] =
-        "\nk3ring: stopping after this pass; the same command goes on later\n";
     if (running != NULL) {
         engine_interrupt(running);
-        (void)!write(STDERR_FILENO, line, sizeof line - 1);
+        signals_say("k3ring: stopping after this pass; the same command goes on later\n");
     }
 }
 

@@ -81,16 +81,9 @@ static _Atomic(struct engine *) running; /* for the signal handler, on any threa
 /* Inside the handler: only what is safe there. */
 static void on_signal(void)
 {
-    static const char line[] = "k3ring: stopping after this pass; once more to stop at once\n";
     if (running != NULL) {
         engine_interrupt(running);
-        if (signals_caught() == SIGPIPE) {
-            return;
-        }
-        if (isatty(STDERR_FILENO) == 1) {
-            (void)!write(STDERR_FILENO, "\r\033[K", 4);
-        }
-        (void)!write(STDERR_FILENO, line, sizeof line - 1);
+        signals_say("k3ring: stopping after this pass; once more to stop at once\n");
     }
 }
 

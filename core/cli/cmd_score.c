@@ -52,12 +52,9 @@ static _Atomic(struct engine *) running; /* for the signal handler, on any threa
 /* Inside the handler: only what is safe there. */
 static void on_signal(void)
 {
-    static const char line[] = "\nk3ring: stopping after this pass; once more to stop at once\n";
     if (running != NULL) {
         engine_interrupt(running);
-        if (signals_caught() != SIGPIPE) {
-            (void)!write(STDERR_FILENO, line, sizeof line - 1);
-        }
+        signals_say("k3ring: stopping after this pass; once more to stop at once\n");
     }
 }
 

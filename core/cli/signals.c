@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 /* A signal may run its handler on any thread: what handlers share is atomic. */
@@ -45,6 +46,17 @@ void signals_catch(void (*on_first)(void), void (*on_end)(void))
         sigaction(SIGHUP, &action, NULL);
     }
     sigaction(SIGPIPE, &action, NULL);
+}
+
+void signals_say(const char *line)
+{
+    if (signals_caught() == SIGPIPE) {
+        return;
+    }
+    if (isatty(STDERR_FILENO) == 1) {
+        (void)!write(STDERR_FILENO, "\r\033[K", 4);
+    }
+    (void)!write(STDERR_FILENO, line, strlen(line));
 }
 
 int signals_caught(void)

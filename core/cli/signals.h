@@ -9,6 +9,9 @@
  * before the program ends at once. Either may be NULL. */
 void signals_catch(void (*on_first)(void), void (*on_end)(void));
 
+/* From on_first: a line of talk, where a progress line may stand; nothing when nobody reads. */
+void signals_say(const char *line);
+
 /* The first signal caught, or 0. */
 int signals_caught(void);
 

@@ -20,6 +20,7 @@ int checks_open(struct engine *e)
     struct checks *k = &e->checks;
     const char *asked = e->options.paranoid;
     k->file = UINT32_MAX;
+    pthread_mutex_init(&k->row_lock, NULL);
     if (asked == NULL) {
         return 0;
     }
@@ -64,6 +65,7 @@ int checks_place(struct engine *e)
     if (k->by == CHECKS_OFF) {
         return 0;
     }
+    TRY(k->by == CHECKS_TILES ? checks_place_row_tile(e) : 0);
     unsigned char *at = k->by == CHECKS_SUMS ? slab_rows(e->slab) + p->account.rows : NULL;
     k->row_slices = at;
     k->row_slice_bytes = p->sums_row_bytes;
@@ -80,6 +82,9 @@ int checks_place(struct engine *e)
 void checks_close(struct engine *e)
 {
     page_sums_close(e->checks.sums);
+    free(e->checks.row_tile);
+    free(e->checks.row_bounce);
+    pthread_mutex_destroy(&e->checks.row_lock);
     free(e->checks.tile);
     free(e->checks.expert);
 }
@@ -251,7 +256,7 @@ static bool compare_window(struct engine *e, struct extent window, const unsigne
 }
 
 /* A piece of a pack against the manifest. */
-static bool compare_piece(struct engine *e, struct extent piece, const unsigned char *bytes,
+bool checks_compare_piece(struct engine *e, struct extent piece, const unsigned char *bytes,
                           uint64_t checksum)
 {
     char text[ERR_MESSAGE_BYTES];
@@ -284,7 +289,7 @@ static bool compare_tile(struct engine *e, uint32_t index)
     assert(index - step->tile_first < count);
     struct extent piece = {.file = tile->file, .size_bytes = tile->payload_bytes,
                            .offset_bytes = tile->offset_bytes + tile->skip_bytes};
-    return compare_piece(e, piece, data, tiles[index - step->tile_first].checksum);
+    return checks_compare_piece(e, piece, data, tiles[index - step->tile_first].checksum);
 }
 
 static bool compare_expert(struct engine *e, const struct expert_run *run)
@@ -296,7 +301,7 @@ static bool compare_expert(struct engine *e, const struct expert_run *run)
     const unsigned char *slot = slab_slot_address(e->slab, run->slot);
     if (e->checks.by == CHECKS_TILES) { /* its parts are one piece, from a page on */
         assert(count == 1 && window[0].offset_bytes % PAGE_BYTES == 0);
-        return compare_piece(e, window[0], slot,
+        return checks_compare_piece(e, window[0], slot,
                              pack_expert_checksum(e->model, layer, run->expert));
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -345,51 +350,6 @@ void checks_task(struct engine *e, enum task_kind kind, uint32_t index)
 
 /* ---- what is read otherwise ---- */
 
-/* The tile of a pack that a row lies in, read once more as a whole: its checksum is of all of it.
- * False when the row that is there is not the one of that tile. */
-static int compare_row_tile(struct engine *e, const struct model_tile *tile, struct extent row,
-                            const unsigned char *bytes, bool *same)
-{
-    unsigned char *piece = malloc(tile->size_bytes);
-    unsigned char *bounce = aligned_alloc(PAGE_BYTES, BOUNCE_BYTES);
-    uint64_t read_bytes = 0;
-    struct extent whole = {tile->file, tile->offset_bytes, tile->size_bytes};
-    int rc = piece != NULL && bounce != NULL
-                 ? io_file_read(&e->files, tile->file, tile->offset_bytes, tile->size_bytes, piece,
-                                bounce, BOUNCE_BYTES, &read_bytes)
-                 : err_set(ERR_MEMORY, "no memory to check an embedding row");
-    if (rc == 0) {
-        uint64_t at = row.offset_bytes - tile->offset_bytes;
-        *same = compare_piece(e, whole, piece, tile->checksum) &&
-                memcmp(piece + at, bytes, row.size_bytes) == 0;
-    }
-    free(piece);
-    free(bounce);
-    return rc;
-}
-
-static bool check_packed_row(struct engine *e, struct extent row, const unsigned char *bytes)
-{
-    uint32_t count;
-    bool same = false;
-    const struct model_tile *tiles =
-        model_tiles(e->model, TENSOR_MODEL_LEVEL, T_EMBED, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        if (row.offset_bytes < tiles[i].offset_bytes + tiles[i].size_bytes) {
-            if (compare_row_tile(e, &tiles[i], row, bytes, &same) < 0) {
-                engine_fail(e, ERR_IO, err_message());
-                err_clear();
-            } else if (!same) {
-                engine_fail(e, ERR_IO, "an embedding row read twice was not the same twice: "
-                            "memory, cable or controller change what is read; test the memory");
-            }
-            return same;
-        }
-    }
-    assert(false && "a row of no tile");
-    return false;
-}
-
 bool checks_row(struct engine *e, struct extent row, uint32_t token, const unsigned char *bytes)
 {
     struct extent window = extent_window(row);
@@ -398,7 +358,7 @@ bool checks_row(struct engine *e, struct extent row, uint32_t token, const unsig
         return compare_window(e, window, bytes - (row.offset_bytes - window.offset_bytes),
                               e->checks.row_slices + token * e->checks.row_slice_bytes);
     case CHECKS_TILES:
-        return check_packed_row(e, row, bytes);
+        return checks_packed_row(e, row, bytes);
     default:
         return true;
     }
@@ -443,6 +403,6 @@ int checks_read_small(struct engine *e, uint32_t layer, enum tensor_id id, unsig
     TRY(io_file_read(&e->files, ref->file, ref->offset_bytes, ref->size_bytes, room, bounce,
                      bounce_bytes, &e->open_bytes));
     bool good = e->checks.by == CHECKS_OFF ||
-                compare_piece(e, x, room, pack_tensor_checksum(e->model, layer, id));
+                checks_compare_piece(e, x, room, pack_tensor_checksum(e->model, layer, id));
     return good ? 0 : err_set(ERR_IO, "%s", e->error_text);
 }

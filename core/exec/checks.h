@@ -14,6 +14,7 @@
  * ticket returns with it, so that no more than a few are on the way. Nothing waits for a ticket
  * whose holder waits for anything but its own reads and a worker: so this never stands still. */
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "core/model/page_sums.h"
@@ -33,6 +34,9 @@ struct checks {
     uint32_t file;             /* of sums, in the engine's files; UINT32_MAX without */
     unsigned char *row_slices; /* [chunk][row_slice_bytes] */
     uint64_t row_slice_bytes;
+    /* With CHECKS_TILES: room for the largest tile of rows, and to read it through; one a time. */
+    pthread_mutex_t row_lock;
+    unsigned char *row_tile, *row_bounce;
     struct checks_ticket *tile, *expert;
     uint32_t tile_count, expert_count;
     _Atomic uint32_t open;     /* tickets on the way, until all is done that followed from them */

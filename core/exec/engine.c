@@ -144,6 +144,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .cache_base_bytes = base,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
         .reserve_bytes = RESERVE_BYTES + o->caller_bytes + o->caller_token_bytes * c->vocab +
+                         checks_row_bytes(model, o) +
                          (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };

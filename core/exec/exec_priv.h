@@ -356,6 +356,15 @@ bool checks_row(struct engine *e, struct extent row, uint32_t token, const unsig
 int checks_read_small(struct engine *e, uint32_t layer, enum tensor_id id, unsigned char *room,
                       unsigned char **raw, void *bounce, uint64_t bounce_bytes);
 
+/* Whether a piece of a pack has the checksum of its manifest; if not, the engine has failed. */
+bool checks_compare_piece(struct engine *e, struct extent piece, const unsigned char *bytes,
+                          uint64_t checksum);
+
+/* checks_row.c: rows of packs. What they take of the heap; room for them, at open; comparing. */
+uint64_t checks_row_bytes(const struct model *model, const struct engine_options *o);
+int checks_place_row_tile(struct engine *e);
+bool checks_packed_row(struct engine *e, struct extent row, const unsigned char *bytes);
+
 static inline bool checks_with_sums(const struct engine *e)
 {
     return e->checks.by == CHECKS_SUMS;

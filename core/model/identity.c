@@ -38,21 +38,20 @@ static int hash_shard(struct header *header, const char *path, uint64_t *size_by
 
 int pack_identity_read(const char *dir, const struct model *model, struct pack_identity *out)
 {
-    struct header header = {.fd = -1};
     *out = (struct pack_identity){.shards = calloc(model->file_count, sizeof *out->shards)};
     if (out->shards == NULL) {
         return err_set(ERR_MEMORY, "%s: no memory for its list of files", dir);
     }
     int rc = hash_config(dir, &out->config_hash);
     for (uint32_t i = 0; rc == 0 && i < model->file_count; i++) {
+        const struct model_file *file = &model->files[i];
         struct pack_shard *shard = &out->shards[i];
-        shard->name = strdup(path_name(model->files[i].path));
+        *shard = (struct pack_shard){.name = strdup(path_name(file->path)),
+                                     .size_bytes = file->size_bytes, .hash = file->header_hash};
         out->shard_count = i + 1;
-        rc = shard->name == NULL
-                 ? err_set(ERR_MEMORY, "%s: no memory for its list of files", dir)
-                 : hash_shard(&header, model->files[i].path, &shard->size_bytes, &shard->hash);
+        rc = shard->name != NULL ? 0 : err_set(ERR_MEMORY, "%s: no memory for its list of files",
+                                               dir);
     }
-    header_free(&header);
     return rc;
 }
 

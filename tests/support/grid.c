@@ -8,6 +8,7 @@
 #include "cache/policy.h"
 #include "core/base/nondet.h"
 #include "tests/support/golden.h"
+#include "tests/support/tiny.h"
 
 #define LEVELS_MAX 8
 
@@ -223,6 +224,20 @@ static void put_value(const struct grid_point *point, enum grid_dim dim, uint64_
     } else {
         put_number(text, size, dim == GRID_RAM ? ram_bytes : grid_value(point, dim));
     }
+}
+
+void grid_floor(const char *dir, struct engine_options *o)
+{
+    struct model *model = NULL;
+    struct plan *plan = NULL;
+    if (o->ram_bytes != 0) {
+        return;
+    }
+    o->ram_bytes = 512 * MIB;
+    tiny_need(engine_plan(dir, o, &model, &plan) == 0, err_message());
+    o->ram_bytes = plan->floor_bytes;
+    plan_free(plan);
+    model_close(model);
 }
 
 void grid_command(const struct grid_point *point, uint64_t ram_bytes, uint32_t gen, char *text,

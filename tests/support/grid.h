@@ -41,6 +41,9 @@ uint32_t grid_uncovered(const struct grid_point *points, uint32_t count);
 void grid_options(const struct grid_point *point, uint32_t prompt, uint32_t gen,
                   struct engine_options *options);
 
+/* Makes ram_bytes the floor of the model in dir where it is 0. Aborts when there is no plan. */
+void grid_floor(const char *dir, struct engine_options *options);
+
 /* The point as arguments of `k3ring run`. */
 void grid_command(const struct grid_point *point, uint64_t ram_bytes, uint32_t gen, char *text,
                   size_t text_bytes);
