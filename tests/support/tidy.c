@@ -45,7 +45,7 @@ static const struct {
     {"malloc calloc realloc aligned_alloc posix_memalign free", true, "", "kernels/"},
     {"pthread_mutex_lock pthread_mutex_trylock pthread_cond_wait pthread_cond_timedwait "
      "pthread_spin_lock pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_barrier_wait sem_wait",
-     true, "core/exec/engine.c core/exec/fetch.c core/exec/checks_row.c", /* reads a drive under it */
+     true, "core/exec/engine.c core/exec/fetch.c core/exec/checks_row.c", /* reads a drive */
      "core/exec/ cache/ kernels/"},
     {"pthread_create open fopen read pread", true, "", "kernels/"},
 };
