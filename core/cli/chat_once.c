@@ -6,22 +6,13 @@
 
 #include "core/base/err.h"
 #include "core/cli/chat.h"
+#include "core/cli/report.h"
 
 static const char *finish_name(const struct chat_message *message,
                                const struct talk_answer *answer)
 {
     bool calls = answer->result.finish == FINISH_STOP && message->call_count > 0;
     return calls ? "tool_calls" : generate_finish_name(answer->result.finish);
-}
-
-static bool add_ids(cJSON *root, const char *key, const uint32_t *ids, uint32_t count)
-{
-    cJSON *list = cJSON_AddArrayToObject(root, key);
-    bool whole = list != NULL;
-    for (uint32_t i = 0; i < count && whole; i++) {
-        whole = cJSON_AddItemToArray(list, cJSON_CreateNumber(ids[i]));
-    }
-    return whole;
 }
 
 static bool add_usage(cJSON *root, const struct talk_answer *answer)
@@ -51,8 +42,8 @@ static cJSON *document(struct chat_session *s, const struct talk_answer *answer)
     whole = whole &&
             cJSON_AddStringToObject(root, "finish_reason", finish_name(message, answer)) != NULL &&
             add_usage(root, answer) &&
-            add_ids(root, "prompt_ids", s->talk.ids.ids, answer->prompt_tokens) &&
-            add_ids(root, "generated_ids", answer->result.ids, answer->result.count) &&
+            report_ids_json(root, "prompt_ids", s->talk.ids.ids, answer->prompt_tokens) &&
+            report_ids_json(root, "generated_ids", answer->result.ids, answer->result.count) &&
             cJSON_AddStringToObject(root, "logits_hash", hash) != NULL;
     if (!whole) {
         cJSON_Delete(root);

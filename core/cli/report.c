@@ -15,12 +15,14 @@ static void number(cJSON *object, const char *name, uint64_t value)
     cJSON_AddNumberToObject(object, name, (double)value);
 }
 
-static void add_ids(cJSON *root, const char *name, const uint32_t *ids, uint32_t count)
+bool report_ids_json(cJSON *root, const char *key, const uint32_t *ids, uint32_t count)
 {
-    cJSON *array = cJSON_AddArrayToObject(root, name);
-    for (uint32_t i = 0; i < count; i++) {
-        cJSON_AddItemToArray(array, cJSON_CreateNumber(ids[i]));
+    cJSON *list = cJSON_AddArrayToObject(root, key);
+    bool whole = list != NULL;
+    for (uint32_t i = 0; i < count && whole; i++) {
+        whole = cJSON_AddItemToArray(list, cJSON_CreateNumber(ids[i]));
     }
+    return whole;
 }
 
 cJSON *report_latency_json(cJSON *parent, const char *name, const struct histogram *h)
@@ -178,8 +180,8 @@ cJSON *report_json(const struct run_report *r)
         return NULL;
     }
     generate_hash_text(r->result->hash, hash);
-    add_ids(root, "prompt_ids", r->request->ids, r->request->id_count);
-    add_ids(root, "generated_ids", r->result->ids, r->result->count);
+    report_ids_json(root, "prompt_ids", r->request->ids, r->request->id_count);
+    report_ids_json(root, "generated_ids", r->result->ids, r->result->count);
     cJSON_AddStringToObject(root, "logits_hash", hash);
     cJSON_AddStringToObject(root, "finish_reason", generate_finish_name(r->result->finish));
     if (r->error != NULL) {

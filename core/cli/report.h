@@ -26,6 +26,9 @@ struct run_report {
     const char *error;           /* message of a failed run, or NULL */
 };
 
+/* A list of ids. False when memory is refused. */
+bool report_ids_json(cJSON *root, const char *key, const uint32_t *ids, uint32_t count);
+
 /* NULL when memory is refused. Free with cJSON_Delete. */
 cJSON *report_json(const struct run_report *r);
 /* Adds what every report has: passes, reads, cache, stalls, memory, settings and plan. Of r only
