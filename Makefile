@@ -29,6 +29,10 @@ LDFLAGS  += -fsanitize=$(SANITIZE)
 CPPFLAGS += -DK3RING_DEBUG -DK3RING_SANITIZED
 endif
 
+ifdef NIGHTLY
+CPPFLAGS += -DK3RING_NIGHTLY
+endif
+
 LIB_SRC  := $(wildcard core/base/*.c core/model/*.c core/exec/*.c io/*.c kernels/*.c cache/*.c planner/*.c)
 CLI_SRC  := $(filter-out core/cli/main%,$(wildcard core/cli/*.c))
 UNIT_SRC := $(wildcard tests/unit/*_test.c)
@@ -118,15 +122,23 @@ pages: $(PAGES)
 
 tests: $(UNIT) $(TESTS) $(BUILD)/k3ring $(PAGES)
 
-test: tests
-	$(Q)BUILD=$(BUILD) CC="$(CC)" sh tests/run.sh $(UNIT) $(TESTS)
+# LEAVE="NAME ...": programs not to run, without _test.
+LEAVE    ?=
+RUN_TESTS = $(filter-out $(addprefix %/,$(addsuffix _test,$(LEAVE))),$(UNIT) $(TESTS))
 
-# What takes too long for every change: more seeds, more mixed faults.
+test: tests
+	$(if $(LEAVE),@echo "not run here: $(sort $(LEAVE))")
+	$(Q)BUILD=$(BUILD) CC="$(CC)" sh tests/run.sh $(RUN_TESTS)
+
+# What takes too long for every change: all there is to try, whole suites under sanitizers, more
+# seeds, more mixed faults.
 NIGHTLY_SEEDS ?= 10000
 NIGHTLY_FAULTS ?= 2000
-nightly: $(BUILD)/tests/seeds_test $(BUILD)/tests/ring_fault_test
-	$(BUILD)/tests/seeds_test $(NIGHTLY_SEEDS)
-	$(BUILD)/tests/ring_fault_test $(NIGHTLY_FAULTS)
+nightly:
+	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/nightly NIGHTLY=1
+	$(BUILD)/nightly/tests/seeds_test $(NIGHTLY_SEEDS)
+	$(BUILD)/nightly/tests/ring_fault_test $(NIGHTLY_FAULTS)
+	$(Q)$(MAKE) --no-print-directory asan tsan
 
 # File systems, limits and kernels as they really are; needs root and says what it cannot try.
 FUSE_LIBS := $(shell pkg-config --libs fuse3 2>/dev/null)
@@ -150,6 +162,19 @@ asan:
 
 tsan:
 	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/tsan SANITIZE=thread OPTIMIZE="-O2 -g"
+
+# For every change: the thread sanitizer over what has threads. Left to the nightly run are unit
+# tests of one thread, programs that start the command again and again, whose threads are those of
+# the engine and of the bench, and those that ask what files may hold.
+THREADED := crew err figures io io_lane model picture progress queue reader report safetensors slab \
+            slab_ring synth tokenizer tune watch
+ONE_THREAD := $(filter-out $(THREADED),$(patsubst tests/unit/%_test.c,%,$(UNIT_SRC))) reference
+STARTERS := batch_cli bench bench_export bench_fio chat_cli chat_terminal choice cli compare_cli doctor \
+            elf first_run habit memory pages prompt record replay replay_device score state_cli \
+            symptom terminal tokenize trained tuning verify
+FILES_ASK := pack pack_hostile pack_resume paranoid
+tsan-quick:
+	$(Q)$(MAKE) --no-print-directory tsan LEAVE="$(ONE_THREAD) $(STARTERS) $(FILES_ASK)"
 
 # Harnesses of libFuzzer, which clang brings; FUZZ_SECONDS each.
 FUZZ_SECONDS ?= 10
@@ -247,6 +272,6 @@ clean:
 
 -include $(shell find $(BUILD)/obj $(BUILD)/analyze -name '*.d' 2>/dev/null)
 
-.PHONY: all pages tests soak fuzz fuzzers nightly real-faults test test-oracle asan tsan tidy bench \
+.PHONY: all pages tests soak fuzz fuzzers nightly real-faults test test-oracle asan tsan tsan-quick tidy bench \
         demo analyze analyze-gcc analyze-tidy analyze-cppcheck install uninstall deb clean
 .SECONDARY:

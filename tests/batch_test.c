@@ -10,15 +10,12 @@
 
 #include "core/base/nondet.h"
 #include "core/exec/batch.h"
+#include "tests/support/amount.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define BATCHES 6
-#else
-#define BATCHES 12
-#endif
+#define BATCHES AMOUNT(12, 6, 3)
 #define LINES 12U
 #define PROMPT_MAX 20U
 #define GEN_MAX 12U

@@ -8,15 +8,12 @@
 #include <string.h>
 
 #include "core/base/nondet.h"
+#include "tests/support/amount.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define POINTS 8
-#else
-#define POINTS 24
-#endif
+#define POINTS AMOUNT(24, 12, 4)
 #define GEN 24U
 #define DRAFTS 6U
 #define LOOP_GEN 200U

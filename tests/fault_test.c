@@ -9,11 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/amount.h"
 #include "tests/support/rewrite.h"
 #include "tests/support/suite.h"
 
 #define WATCHDOG_SECONDS 120
-#define SAMPLES 70
+#define SAMPLES AMOUNT(70, 70, 8)
 
 static struct tiny original; /* never changed by a test */
 
@@ -110,7 +111,7 @@ START_TEST(a_failed_read_ends_a_run_with_pins_and_cache)
     o.stepped = _i == SCENE_STEPPED;
     uint64_t reads = count_reads(o, GOLDEN_STEPS, hash);
     ck_assert_str_eq(hash, TINY_HASH);
-    for (uint64_t victim = 1; victim <= reads; victim += reads / 24) {
+    for (uint64_t victim = 1; victim <= reads; victim += reads / AMOUNT(24, 24, 4)) {
         o.sim.fail_read = victim;
         o.sim.fail_errno = EIO;
         tiny_generate(&original, &o, GOLDEN_STEPS, NULL, &run);
@@ -127,7 +128,10 @@ START_TEST(a_failed_read_ends_a_run_with_the_smallest_tiles)
     o.tile_bytes = 4096;
     o.io_depth = 64;
     uint64_t reads = count_reads(o, 2, hash);
-    uint64_t runs = _i == SCENE_STEPPED ? 16 : 3; /* the simulated drive takes its time */
+    uint64_t runs = AMOUNT(3, 3, 1); /* the simulated drive takes its time */
+    if (_i == SCENE_STEPPED) {
+        runs = AMOUNT(16, 16, 4);
+    }
     for (uint64_t victim = 1; victim <= reads / 2; victim += reads / 2 / runs) {
         o.sim.fail_read = victim;
         o.sim.fail_errno = EIO;
@@ -419,7 +423,7 @@ START_TEST(a_failed_read_of_a_parted_expert_ends_the_run)
     struct engine_options o = streaming((enum scene)_i);
     const struct rewrite_options parted = {.seed = 12, .shards = 7, .odd_base = true};
     rewrite(&copy, &original, TINY_MEMORY, &parted);
-    for (uint64_t victim = 3; victim < 1000; victim += 101) {
+    for (uint64_t victim = 3; victim < 1000; victim += AMOUNT(101, 101, 499)) {
         o.sim.fail_read = victim;
         o.sim.fail_errno = EIO;
         tiny_generate(&copy, &o, 2, NULL, &run);

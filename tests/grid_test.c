@@ -18,20 +18,15 @@
 #include "core/base/nondet.h"
 #include "kernels/kernels.h"
 #include "tests/support/account.h"
+#include "tests/support/amount.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define RANDOM_POINTS 40
-#define STEPPED_POINTS 20
-#define LIMIT_SECONDS 600
-#else
-#define RANDOM_POINTS 300
-#define STEPPED_POINTS 50
-#define LIMIT_SECONDS 300
-#endif
+#define RANDOM_POINTS AMOUNT(300, 120, 20)
+#define STEPPED_POINTS AMOUNT(50, 20, 8)
+#define LIMIT_SECONDS AMOUNT(600, 300, 600)
 #define COVER_MAX 120
 #define POINTS_MAX (COVER_MAX + RANDOM_POINTS + STEPPED_POINTS)
 #define WORKERS 4

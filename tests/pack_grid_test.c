@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/base/packed.h"
+#include "tests/support/amount.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"
 #include "tests/support/packed.h"
@@ -165,7 +166,7 @@ int main(int argc, char **argv)
     make_forms();
     count = grid_cover(point, POINTS_MAX / 2);
     uint32_t covering = count;
-    while (count < covering + 40) { /* each form meets each setting more often */
+    while (count < covering + AMOUNT(100, 40, 0)) { /* each form meets each setting more often */
         point[count] = grid_random(count);
         count++;
     }

@@ -11,12 +11,13 @@
 #include "core/base/nondet.h"
 #include "core/base/packed.h"
 #include "core/cli/pack.h"
+#include "tests/support/amount.h"
 #include "tests/support/packed.h"
 #include "tests/support/suite.h"
 
 #define WATCHDOG_SECONDS 300
-#define CUTS 300
-#define FLIPS 1000
+#define CUTS AMOUNT(300, 300, 30)
+#define FLIPS AMOUNT(1000, 1000, 60)
 
 static struct tiny source;
 static struct tiny original; /* a good pack of it */

@@ -13,6 +13,7 @@
 
 #include "core/base/nondet.h"
 #include "core/model/page_sums.h"
+#include "tests/support/amount.h"
 #include "tests/support/command.h"
 #include "tests/support/packed.h"
 #include "tests/support/suite.h"
@@ -20,8 +21,9 @@
 #define WATCHDOG_SECONDS 600
 #define RUN "--ids 3,141,59,26,53,58,97,93 --gen 4 --quiet"
 #define IDS_4 "170 126 66 6\n"
-#define FLIPS 150
-#define SEEDS 60
+#define FLIPS AMOUNT(150, 60, 8)
+#define STRIDE AMOUNT(1024, 2048, 16384)
+#define SEEDS AMOUNT(60, 20, 4)
 
 static struct tiny source; /* never changed by a test */
 static struct tiny copy;
@@ -258,7 +260,7 @@ START_TEST(a_flipped_bit_of_a_pack_is_named)
         expect(1, "pack --verify");
         flip(&pack, PACK_TRUNK, line.offset_bytes + 800, 3);
     }
-    for (uint64_t at = PAGE_BYTES; at < 64 * PAGE_BYTES; at += 1024) { /* experts of layer 1 */
+    for (uint64_t at = PAGE_BYTES; at < 64 * PAGE_BYTES; at += STRIDE) { /* experts of layer 1 */
         flip(&pack, PACK_EXPERTS, at + 7, 0);
     }
     k3ring("run %s " RUN " --paranoid pack", pack.dir);

@@ -11,15 +11,12 @@
 
 #include "core/base/nondet.h"
 #include "core/exec/saved_state.h"
+#include "tests/support/amount.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define POINTS 3
-#else
-#define POINTS 16
-#endif
+#define POINTS AMOUNT(16, 8, 2)
 #define TEXT 48U
 #define DRAFTS 4U
 #define PIECE_MAX 11U

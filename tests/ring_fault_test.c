@@ -12,16 +12,12 @@
 
 #include "core/base/nondet.h"
 #include "tests/faults/faults.h"
+#include "tests/support/amount.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define READ_STRIDE 16
-#define MIXED_SEEDS 12
-#else
-#define READ_STRIDE 1
-#define MIXED_SEEDS 60
-#endif
+#define READ_STRIDE AMOUNT(1, 3, 32)
+#define MIXED_SEEDS AMOUNT(200, 40, 8)
 #define SECOND_NS 1000000000ULL
 #define MS_NS 1000000ULL
 #define STEPS 2

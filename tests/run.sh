@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs test programs: `BUILD=... CC=... TEST_JOBS=1 sh tests/run.sh TEST...`, TEST_JOBS at a time.
+# Runs test programs: `BUILD=... CC=... sh tests/run.sh TEST...`, as many at a time as there are
+# processors, or TEST_JOBS.
 # A line each with verdict and seconds. What a program said is shown when it failed; its lines that
 # begin with "note:" or "skip:" always are. Exit status 77 of a program means that it was skipped.
 set -u
@@ -43,7 +44,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 begun=$(date +%s)
-printf '%s\n' "$@" | xargs -P "${TEST_JOBS:-1}" -n 1 sh "$0" --one
+printf '%s\n' "$@" | xargs -P "${TEST_JOBS:-$(nproc)}" -n 1 sh "$0" --one
 
 count() {
     cat "$TEST_RESULTS"/*.verdict 2>/dev/null | grep -c "$1"

@@ -9,15 +9,12 @@
 #include <string.h>
 
 #include "core/exec/logprob.h"
+#include "tests/support/amount.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define POINTS 2
-#else
-#define POINTS 20
-#endif
+#define POINTS AMOUNT(20, 8, 2)
 #define GEN 40U
 #define DRAFTS 6U
 #define LEFT 17U /* tokens made before a sequence is left */

@@ -15,17 +15,13 @@
 
 #include "core/base/nondet.h"
 #include "core/exec/saved_state.h"
+#include "tests/support/amount.h"
 #include "tests/support/packed.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define FLIPS 60
-#define TRUNCATION_STRIDE 97
-#else
-#define FLIPS 400
-#define TRUNCATION_STRIDE 7
-#endif
+#define FLIPS AMOUNT(400, 200, 30)
+#define TRUNCATION_STRIDE AMOUNT(7, 13, 199)
 #define CONTEXT 64U
 #define PENDING 2U /* ids of the file that its state does not hold */
 #define NOTES "what the owner keeps: \"\x01\xff\" and more"

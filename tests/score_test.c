@@ -12,18 +12,14 @@
 #include "core/base/json.h"
 #include "core/base/nondet.h"
 #include "core/exec/score.h"
+#include "tests/support/amount.h"
 #include "tests/support/command.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/vocabulary.h"
 
-#ifdef K3RING_SANITIZED
-#define POINTS 2
-#define SHAPES_TRIED 2 /* the second opinion takes long */
-#else
-#define POINTS 20
-#define SHAPES_TRIED ((int)countof(shapes))
-#endif
+#define POINTS AMOUNT(20, 8, 1)
+#define SHAPES_TRIED AMOUNT((int)countof(shapes), (int)countof(shapes), 1) /* it takes long */
 #define TEXT 90U
 #define TOLERANCE 1e-3
 

@@ -14,18 +14,14 @@
 #include <string.h>
 
 #include "core/base/nondet.h"
+#include "tests/support/amount.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define SEEDS 24
-#define LIMIT_SECONDS 600
-#else
-#define SEEDS 300
-#define LIMIT_SECONDS 300
-#endif
+#define SEEDS AMOUNT(1000, 300, 16)
+#define LIMIT_SECONDS AMOUNT(600, 300, 600)
 #define WORKERS 4
 #define GEN 2
 #define SHOWN_MAX 8

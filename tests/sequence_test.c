@@ -10,18 +10,14 @@
 #include <string.h>
 
 #include "tests/support/account.h"
+#include "tests/support/amount.h"
 #include "tests/support/farm.h"
 #include "tests/support/grid.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define LONG_GEN 64
-#define SEQUENCE_JOBS 8
-#else
-#define LONG_GEN 256
-#define SEQUENCE_JOBS 20
-#endif
+#define LONG_GEN AMOUNT(256, 256, 48)
+#define SEQUENCE_JOBS AMOUNT(20, 10, 4)
 #define LIMIT_SECONDS 600
 #define WORKERS 4
 

@@ -11,14 +11,11 @@
 
 #include "core/base/file.h"
 #include "tests/faults/faults.h"
+#include "tests/support/amount.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#ifdef K3RING_SANITIZED
-#define STRIDE 5
-#else
-#define STRIDE 1
-#endif
+#define STRIDE AMOUNT(1, 2, 9)
 #define ALL UINT64_MAX
 
 static struct tiny tiny;

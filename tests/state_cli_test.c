@@ -18,6 +18,7 @@
 #include "core/base/nondet.h"
 #include "core/cli/output.h"
 #include "core/exec/saved_state.h"
+#include "tests/support/amount.h"
 #include "tests/support/command.h"
 #include "tests/support/paper.h"
 #include "tests/support/checkpoint.h"
@@ -28,13 +29,8 @@
 #define PROMPT "3,141,59,26,53,58,97,93"
 #define RUN "run %s --ram 64M --quiet "
 
-#ifdef K3RING_SANITIZED
-#define KILLS 6
-#define LONG_GEN 120
-#else
-#define KILLS 40
-#define LONG_GEN 400
-#endif
+#define KILLS AMOUNT(40, 20, 4)
+#define LONG_GEN AMOUNT(400, 400, 120)
 
 static struct tiny tiny;
 static struct tiny results; /* where states are saved: a drive, so that flushing takes its time */

@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/nondet.h"
 #include "kernels/kernels.h"
+#include "tests/support/amount.h"
 #include "tests/support/process.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
@@ -390,11 +391,7 @@ END_TEST
 
 /* ---- the same answer ---- */
 
-#ifdef K3RING_SANITIZED
-#define LONG_STEPS 128U
-#else
-#define LONG_STEPS 512U
-#endif
+#define LONG_STEPS AMOUNT(512U, 512U, 96U)
 
 static struct tiny_run long_run;
 

@@ -10,16 +10,13 @@
 
 #include "core/base/err.h"
 #include "core/cli/chat_talk.h"
+#include "tests/support/amount.h"
 #include "tests/support/suite.h"
 #include "tests/support/talker.h"
 
 #define CONTEXT 700U
 #define STEPS_MAX 2048U
-#ifdef K3RING_SANITIZED
-#define COMPARED 10U /* steps of a conversation that are compared with one run: that takes long */
-#else
-#define COMPARED STEPS_MAX
-#endif
+#define COMPARED AMOUNT(STEPS_MAX, STEPS_MAX, 6U) /* steps compared with one run of all */
 
 static struct tiny babbler, scripted;
 static struct engine *engine;

@@ -12,6 +12,7 @@
 #include "core/base/nondet.h"
 #include "core/base/utf8.h"
 #include "core/model/chat_parse.h"
+#include "tests/support/amount.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 #include "tests/support/vocabulary.h"
@@ -330,7 +331,7 @@ START_TEST(no_answer_breaks_it)
         "key=\"k\" "
         "type=\"string\"<|sep|>", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"};
     struct rng rng = rng_seed((uint64_t)_i);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < AMOUNT(300, 300, 30); round++) {
         char text[4096] = "";
         for (uint64_t i = rng_below(&rng, 40); i > 0; i--) {
             strcat(text, pieces[rng_below(&rng, countof(pieces))]);

@@ -4,10 +4,11 @@
 
 #include <check.h>
 
+#include "tests/support/amount.h"
 #include "tests/support/kernels_compare.h"
 #include "tests/support/suite.h"
 
-#define SEEDS 1000u
+#define SEEDS AMOUNT(1000u, 1000u, 60u)
 
 static void compare_with_scalar(const struct kernels *k, int check)
 {

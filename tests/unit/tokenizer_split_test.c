@@ -11,17 +11,14 @@
 #include "core/base/nondet.h"
 #include "core/base/utf8.h"
 #include "core/model/tokenizer_split.h"
+#include "tests/support/amount.h"
 #include "tests/support/pieces.h"
 #include "tests/support/suite.h"
 
 #define TEXT_MAX 64U
 
 /* Every character takes seconds; under sanitizers every eleventh does. */
-#ifdef K3RING_SANITIZED
-#define STRIDE 11U
-#else
-#define STRIDE 1U
-#endif
+#define STRIDE AMOUNT(1U, 1U, 31U)
 
 static struct splitter *splitter; /* the one in use */
 static struct splitter *splitters[2]; /* the interpreter's, and machine code where it is allowed */

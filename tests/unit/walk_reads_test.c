@@ -8,12 +8,13 @@
 #include <string.h>
 
 #include "core/exec/walk_reads.h"
+#include "tests/support/amount.h"
 #include "tests/support/packed.h"
 #include "tests/support/rewrite.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
-#define TOKENS 24U
+#define TOKENS AMOUNT(24U, 24U, 6U)
 #define RECORDS (1U << 18)
 #define MOE (REF_LAYERS - 1U)
 
