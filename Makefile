@@ -172,7 +172,7 @@ ONE_THREAD := $(filter-out $(THREADED),$(patsubst tests/unit/%_test.c,%,$(UNIT_S
 STARTERS := batch_cli bench bench_export bench_fio chat_cli chat_terminal choice cli compare_cli doctor \
             elf first_run habit memory pages prompt record replay replay_device score state_cli \
             symptom terminal tokenize trained tuning verify
-FILES_ASK := pack pack_hostile pack_resume paranoid
+FILES_ASK := pack pack_grid pack_hostile pack_resume paranoid
 tsan-quick:
 	$(Q)$(MAKE) --no-print-directory tsan LEAVE="$(ONE_THREAD) $(STARTERS) $(FILES_ASK)"
 
