@@ -160,10 +160,11 @@ static void touch(unsigned char *from, uint64_t size_bytes)
     }
 }
 
-static int populate(unsigned char *from, uint64_t size_bytes)
+/* Ends early when there is no use for it any more. */
+static int populate(const struct slab *slab, unsigned char *from, uint64_t size_bytes)
 {
     uint32_t retries = 0;
-    while (size_bytes > 0) {
+    while (size_bytes > 0 && !atomic_load(&slab->quit)) {
         uint64_t step = min_u64(size_bytes, POPULATE_STEP_BYTES);
         if (madvise(from, step, MADV_POPULATE_WRITE) < 0) {
             if (retry_after(errno, &retries)) {
@@ -191,8 +192,10 @@ static uint64_t reach_bytes(const struct slab *slab, uint32_t index)
 
 static int populate_slice(struct slab *slab, uint32_t index)
 {
-    TRY(populate(slab->slice[index].base, reach_bytes(slab, index)));
-    atomic_store_explicit(&slab->present[index], true, memory_order_release);
+    TRY(populate(slab, slab->slice[index].base, reach_bytes(slab, index)));
+    if (!atomic_load(&slab->quit)) {
+        atomic_store_explicit(&slab->present[index], true, memory_order_release);
+    }
     return 0;
 }
 
@@ -289,6 +292,13 @@ int slab_populate_pins(struct slab *slab, uint32_t slice)
 {
     assert(slice < slab->slice_count);
     return slab_slice_present(slab, slice) ? 0 : populate_slice(slab, slice);
+}
+
+void slab_quit(struct slab *slab)
+{
+    if (slab != NULL) {
+        atomic_store(&slab->quit, true);
+    }
 }
 
 bool slab_slice_present(const struct slab *slab, uint32_t slice)

@@ -80,9 +80,12 @@ uint32_t slab_slots_free(const struct slab *slab);
 
 /* Pins: the address of an offset of the pin area, and its slice's index. */
 unsigned char *slab_pin_address(struct slab *slab, uint64_t offset_bytes);
-/* Makes a pin slice's pages present (blocks at the kernel's pace). Idempotent. */
+/* Makes a pin slice's pages present (blocks at the kernel's pace). Idempotent. After slab_quit()
+ * it returns soon, and the slice may not be present. */
 int slab_populate_pins(struct slab *slab, uint32_t slice);
 bool slab_slice_present(const struct slab *slab, uint32_t slice); /* any thread */
+/* No more pins are wanted; any thread. NULL is fine. */
+void slab_quit(struct slab *slab);
 
 /* Asserts every invariant of ring and slots. */
 void slab_check(const struct slab *slab);

@@ -45,6 +45,7 @@ struct slab {
     unsigned char *pins;
     struct slab_slice *slice; /* [slice_count], by address, without holes between them */
     atomic_bool *present;     /* [slice_count] */
+    atomic_bool quit;         /* no more of them is wanted */
     uint32_t slice_count;
     struct slab_ring ring;
     struct slab_slots slots;

@@ -387,6 +387,7 @@ int engine_open(struct engine **out, const char *dir, const struct engine_option
 static void stop_threads(struct engine *e)
 {
     workers_stop(e);
+    slab_quit(e->slab); /* to make the rest of the pins present may take long */
     for (uint32_t i = 0; i < e->pin_threads; i++) {
         pthread_join(e->pin_thread[i], NULL);
     }

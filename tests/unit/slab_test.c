@@ -207,6 +207,23 @@ START_TEST(populating_pins_is_idempotent_and_per_slice)
 }
 END_TEST
 
+START_TEST(pins_that_nobody_wants_any_more_are_left_alone)
+{
+    const struct slab_layout layout = {
+        .rows_bytes = PAGES(1), .pin_bytes = 64 * MIB, .pin_slice_bytes = 32 * MIB};
+    struct slab_statement before, after;
+    struct slab *slab = open_slab(&layout);
+    slab_state(slab, &before);
+    slab_quit(slab);
+    slab_quit(NULL);
+    ck_assert_int_eq(slab_populate_pins(slab, 1), 0);
+    ck_assert(!slab_slice_present(slab, 1));
+    slab_state(slab, &after);
+    ck_assert_uint_eq(after.resident_bytes, before.resident_bytes);
+    slab_close(slab);
+}
+END_TEST
+
 #ifndef K3RING_SANITIZED
 START_TEST(a_forked_child_does_not_see_the_slab)
 {
@@ -369,6 +386,7 @@ static TCase *layout_tests(void)
     tcase_add_test(tcase, a_small_slab_becomes_resident_to_the_page);
     tcase_add_test(tcase, a_larger_slab_becomes_resident_as_its_account_says);
     tcase_add_test(tcase, populating_pins_is_idempotent_and_per_slice);
+    tcase_add_test(tcase, pins_that_nobody_wants_any_more_are_left_alone);
 #ifndef K3RING_SANITIZED
     tcase_add_test(tcase, no_slot_crosses_a_slice_of_a_gigabyte);
     tcase_add_test(tcase, a_forked_child_does_not_see_the_slab);
