@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/cli/temporary.h"
 #include "core/model/pack.h"
 
 #define TEMPORARIES_MAX 8
@@ -182,19 +183,18 @@ int output_open(struct output *out, const char *path)
         out->file = fopen(path, "we");
         return out->file != NULL ? 0 : refuse(path, "cannot be opened for writing");
     }
-    if (asprintf(&out->temporary, "%s.tmp.%ld", path, (long)getpid()) < 0) {
-        out->temporary = NULL;
-        return err_set(ERR_MEMORY, "no memory for a file name");
-    }
-    unlink(out->temporary); /* left by a killed process of the same number */
-    out->file = fopen(out->temporary, "wxe");
-    if (out->file == NULL) {
-        int rc = refuse(path, "cannot be written");
-        free(out->temporary);
-        out->temporary = NULL;
-        return rc;
+    int fd = temporary_open(path, &out->temporary);
+    if (fd < 0) {
+        return refuse(path, "cannot be written");
     }
     remember(out->temporary);
+    out->file = fdopen(fd, "w");
+    if (out->file == NULL) {
+        int rc = refuse(path, "cannot be written");
+        close(fd);
+        output_abandon(out);
+        return rc;
+    }
     return 0;
 }
 
@@ -224,10 +224,24 @@ static void flush_folder(const char *path)
     free(folder);
 }
 
-int output_commit(struct output *out)
+/* Whether anything was lost; errno says why. An earlier write may have taken the reason with it: a
+ * byte more meets it again. */
+static bool flush(FILE *file)
 {
     errno = 0;
-    bool bad = fflush(out->file) != 0 || ferror(out->file) != 0;
+    bool bad = fflush(file) != 0;
+    if (!bad && ferror(file) != 0) {
+        bad = true;
+        errno = 0;
+        fputc('\n', file);
+        fflush(file);
+    }
+    return bad;
+}
+
+int output_commit(struct output *out)
+{
+    bool bad = flush(out->file);
     if (!bad && out->temporary != NULL) {
         bad = fsync(fileno(out->file)) != 0 && errno != EINVAL;
     }
@@ -310,8 +324,7 @@ int output_json(FILE *file, cJSON *root)
 
 int output_flush_stdout(void)
 {
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
+    if (flush(stdout)) {
         return refuse("standard output", "cannot be written");
     }
     return 0;

@@ -49,12 +49,12 @@ static int open_place(struct pack_place *place, const char *path)
     return pack_check_name(place->path);
 }
 
-/* "NAME.tmp.1234": left by a process that was killed while it wrote NAME. */
+/* "NAME.tmp.1234" or "NAME.tmp.1234.1": left by a process that was killed while it wrote NAME. */
 static bool is_temporary(const char *entry, const char *name)
 {
     const char *at = strstr(entry, ".tmp.");
     size_t length = name != NULL ? strlen(name) : 0;
-    return at != NULL && at[5] != '\0' && strspn(at + 5, "0123456789") == strlen(at + 5) &&
+    return at != NULL && at[5] != '\0' && strspn(at + 5, "0123456789.") == strlen(at + 5) &&
            (name == NULL || (strncmp(entry, name, length) == 0 && at == entry + length));
 }
 

@@ -13,6 +13,7 @@
 #include "core/cli/gnuplot.h"
 #include "core/cli/output.h"
 #include "core/cli/picture_priv.h"
+#include "core/cli/temporary.h"
 #include "core/cli/text.h"
 
 #define NAME_BYTES 96
@@ -109,6 +110,16 @@ static void tell(enum gnuplot_end end, const char *dir, const char *name, const 
     }
 }
 
+/* What a process left that was killed while it drew. */
+static void sweep(const char *dir, const char *name, const char *suffix)
+{
+    char *path = path_of(dir, name, suffix);
+    if (path != NULL) {
+        temporary_sweep(path);
+    }
+    free(path);
+}
+
 static int draw(const char *dir, const struct picture *p)
 {
     char script[NAME_BYTES];
@@ -116,6 +127,8 @@ static int draw(const char *dir, const struct picture *p)
     char said[256] = "";
     snprintf(script, sizeof script, "%s.gp", p->name);
     snprintf(part, sizeof part, ".tmp.%ld", (long)getpid());
+    sweep(dir, p->name, ".svg");
+    sweep(dir, p->name, ".png");
     enum gnuplot_end end = gnuplot_run(dir, script, part, said, sizeof said);
     bool drawn = end == GNUPLOT_DRAWN;
     int svg = settle(dir, p->name, ".svg", part, drawn);

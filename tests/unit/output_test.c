@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -204,6 +205,83 @@ START_TEST(what_a_killed_process_left_is_no_hindrance)
 }
 END_TEST
 
+/* A number that no process has. */
+static long dead(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(0);
+    }
+    ck_assert_int_gt(pid, 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    return pid;
+}
+
+START_TEST(what_dead_processes_left_of_a_file_is_removed)
+{
+    char name[160];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, i == 0 ? "%s.tmp.%ld" : "%s.tmp.%ld.3", path, dead());
+        put(name, "half");
+    }
+    ck_assert_int_eq(files(false), 2);
+    ck_assert_int_eq(output_text(path, "whole"), 0);
+    expect_text(path, "whole");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+/* Of a process that lives, of one elsewhere with a number that is dead here (it holds the lock), of
+ * other files, and of other programs. */
+START_TEST(what_may_be_anothers_is_left_alone)
+{
+    char name[5][160];
+    long none = dead();
+    snprintf(name[0], sizeof name[0], "%s.tmp.%ld", path, (long)getppid());
+    snprintf(name[1], sizeof name[1], "%s.tmp.%ld", path, none);
+    snprintf(name[2], sizeof name[2], "%s.b.tmp.%ld", path, none);
+    snprintf(name[3], sizeof name[3], "%s.tmp.%ld~", path, none);
+    snprintf(name[4], sizeof name[4], "%s.tmp.x", path);
+    for (size_t i = 0; i < countof(name); i++) {
+        put(name[i], "not ours");
+    }
+    int held = open(name[1], O_WRONLY | O_CLOEXEC);
+    ck_assert_int_eq(flock(held, LOCK_EX | LOCK_NB), 0);
+    ck_assert_int_eq(output_text(path, "whole"), 0);
+    for (size_t i = 0; i < countof(name); i++) {
+        expect_text(name[i], "not ours");
+    }
+    close(held);
+    ck_assert_int_eq(files(false), 6);
+}
+END_TEST
+
+/* As in two containers: the second one may neither take the first one's file nor its name. */
+START_TEST(two_processes_of_one_number_write_side_by_side)
+{
+    struct output first, second;
+    ck_assert_int_eq(output_open(&first, path), 0);
+    ck_assert_int_eq(output_open(&second, path), 0);
+    fputs("the first", first.file);
+    fputs("the second", second.file);
+    ck_assert_int_eq(output_commit(&first), 0);
+    expect_text(path, "the first");
+    ck_assert_int_eq(output_commit(&second), 0);
+    expect_text(path, "the second");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
+START_TEST(the_reason_outlives_a_write_that_failed_earlier)
+{
+    struct output out;
+    ck_assert_int_eq(output_open(&out, "/dev/full"), 0);
+    fputs("lost", out.file);
+    ck_assert_int_ne(fflush(out.file), 0);
+    expect_refused(output_commit(&out), "No space left");
+}
+END_TEST
+
 START_TEST(a_target_that_became_a_folder_is_an_error_and_leaves_nothing)
 {
     struct output out;
@@ -306,6 +384,10 @@ static Suite *output_suite(void)
     tcase_add_test(file, an_abandoned_file_leaves_the_old_one_and_nothing_else);
     tcase_add_test(file, the_permissions_are_those_of_a_file_made_plainly);
     tcase_add_test(file, what_a_killed_process_left_is_no_hindrance);
+    tcase_add_test(file, what_dead_processes_left_of_a_file_is_removed);
+    tcase_add_test(file, what_may_be_anothers_is_left_alone);
+    tcase_add_test(file, two_processes_of_one_number_write_side_by_side);
+    tcase_add_test(file, the_reason_outlives_a_write_that_failed_earlier);
     tcase_add_test(file, a_symbolic_link_is_written_through);
     TCase *refusal = tcase_create("refusal");
     tcase_add_checked_fixture(refusal, setup, teardown);
