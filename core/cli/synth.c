@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -39,7 +40,57 @@ static int fail(const struct run *run, const char *file, const char *what)
                    strerror(errno));
 }
 
-/* Negative unless the folder holds nothing. */
+/* Whether name, with or without the suffix of what is not whole, is of a file we write. */
+static bool is_own(const char *name, const char *own)
+{
+    size_t length = strlen(own);
+    return strncmp(name, own, length) == 0 &&
+           (name[length] == '\0' || strcmp(name + length, SYNTH_PARTIAL_SUFFIX) == 0);
+}
+
+static bool is_shard(const char *name)
+{
+    unsigned shard, of;
+    int end = 0;
+    return sscanf(name, "model-%5u-of-%6u.safetensors%n", &shard, &of, &end) == 2 && end > 0 &&
+           (name[end] == '\0' || strcmp(name + end, SYNTH_PARTIAL_SUFFIX) == 0);
+}
+
+/* A folder that a killed run left: our files alone, the marker that comes first among them, and no
+ * config, which comes last. */
+static bool is_unfinished(DIR *stream)
+{
+    bool marked = false, ours = true;
+    rewinddir(stream);
+    for (const struct dirent *e; ours && (e = readdir(stream)) != NULL;) {
+        bool folder = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+        bool small = false;
+        for (size_t i = 0; i < countof(small_files); i++) {
+            small = small || is_own(e->d_name, small_files[i]);
+        }
+        marked = marked || is_own(e->d_name, MODEL_SYNTH_MARKER);
+        ours = (folder || small || is_shard(e->d_name)) && strcmp(e->d_name, "config.json") != 0;
+    }
+    return ours && marked;
+}
+
+/* The marker goes last: no folder with holes is ever without it. */
+static int begin_anew(const char *dir, DIR *stream)
+{
+    rewinddir(stream);
+    for (const struct dirent *e; (e = readdir(stream)) != NULL;) {
+        if (e->d_name[0] != '.' && !is_own(e->d_name, MODEL_SYNTH_MARKER) &&
+            unlinkat(dirfd(stream), e->d_name, 0) != 0) {
+            return err_set(ERR_OUTPUT, "%s/%s: was left by a run that was killed and cannot be "
+                           "removed: %s", dir, e->d_name, strerror(errno));
+        }
+    }
+    unlinkat(dirfd(stream), MODEL_SYNTH_MARKER SYNTH_PARTIAL_SUFFIX, 0);
+    unlinkat(dirfd(stream), MODEL_SYNTH_MARKER, 0);
+    return 0;
+}
+
+/* Negative unless the folder holds nothing, or what a killed run left, which is removed. */
 static int check_empty(const char *dir)
 {
     DIR *stream = opendir(dir);
@@ -54,6 +105,10 @@ static int check_empty(const char *dir)
             break;
         }
     }
+    if (rc < 0 && is_unfinished(stream)) {
+        err_clear();
+        rc = begin_anew(dir, stream);
+    }
     closedir(stream);
     return rc;
 }
@@ -65,13 +120,16 @@ static int open_dir(struct run *run)
         return err_set(ERR_OUTPUT, "%s: the folder cannot be made: %s", run->target.dir,
                        strerror(errno));
     }
-    TRY(check_empty(run->target.dir));
     run->target.dir_fd = open(run->target.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (run->target.dir_fd < 0) {
-        return err_set(ERR_OUTPUT, "%s: the folder cannot be opened: %s", run->target.dir,
-                       strerror(errno));
+        return err_set(errno == ENOTDIR ? ERR_USAGE : ERR_OUTPUT, "%s: the folder cannot be "
+                       "opened: %s", run->target.dir, strerror(errno));
     }
-    return 0;
+    if (flock(run->target.dir_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        run->made_dir = false;
+        return err_set(ERR_USAGE, "%s: another k3ring is writing a model there", run->target.dir);
+    }
+    return check_empty(run->target.dir);
 }
 
 /* Tensors that the shards hold, an upper bound: what the index lists. */
@@ -254,15 +312,17 @@ static void remove_files(const struct run *run)
 
 static int write_into(struct run *run)
 {
-    TRY(open_dir(run));
-    int rc = check_space(run);
+    int rc = open_dir(run);
+    rc = rc == 0 ? check_space(run) : rc;
     if (rc == 0) {
         rc = write_files(run);
         if (rc < 0) {
             remove_files(run);
         }
     }
-    close(run->target.dir_fd);
+    if (run->target.dir_fd >= 0) {
+        close(run->target.dir_fd);
+    }
     return rc;
 }
 

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -283,6 +285,70 @@ START_TEST(a_folder_in_use_is_left_alone)
 }
 END_TEST
 
+/* Kills a run when it has written so much. */
+static void kill_synth(const char *name, const struct synth_options *options)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        synth_write(in_scratch(name, ""), options);
+        _exit(1);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status));
+}
+
+static bool kill_at(void *user, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const uint64_t *limit = user;
+    (void)total_bytes;
+    if (done_bytes >= *limit) {
+        kill(getpid(), SIGKILL);
+    }
+    return true;
+}
+
+START_TEST(what_a_killed_run_left_is_begun_anew)
+{
+    static const uint64_t limits[] = {1, 2000000, 4399840};
+    struct model *model;
+    for (size_t i = 0; i < countof(limits); i++) {
+        uint64_t limit = limits[i];
+        struct synth_options options = {.preset = SYNTH_TINY, .progress = kill_at, .user = &limit};
+        kill_synth("killed", &options);
+        ck_assert_int_lt(model_open(in_scratch("killed", ""), NULL, &model), 0);
+        err_clear();
+        options.progress = NULL;
+        ck_assert_msg(synth_write(in_scratch("killed", ""), &options) == 0, "%s", err_message());
+        ck_assert_int_eq(access(in_scratch("killed", "config.json"), R_OK), 0);
+        remove_model("killed", &options);
+    }
+}
+END_TEST
+
+START_TEST(a_foreign_file_among_what_a_killed_run_left_is_kept)
+{
+    uint64_t limit = 1;
+    struct synth_options options = {.preset = SYNTH_TINY, .progress = kill_at, .user = &limit};
+    kill_synth("mixed", &options);
+    FILE *file = fopen(in_scratch("mixed", "notes"), "w");
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+    options.progress = NULL;
+    ck_assert_int_eq(synth_write(in_scratch("mixed", ""), &options), ERR_USAGE);
+    err_clear();
+    ck_assert_int_eq(unlink(in_scratch("mixed", "notes")), 0);
+    int held = open(in_scratch("mixed", ""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_eq(flock(held, LOCK_EX | LOCK_NB), 0); /* as another run would */
+    ck_assert_int_eq(synth_write(in_scratch("mixed", ""), &options), ERR_USAGE);
+    ck_assert_ptr_nonnull(strstr(err_message(), "another k3ring"));
+    err_clear();
+    close(held);
+    ck_assert_int_eq(synth_write(in_scratch("mixed", ""), &options), 0);
+    remove_model("mixed", &options);
+}
+END_TEST
+
 START_TEST(a_model_larger_than_the_disk_is_refused_before_the_first_byte)
 {
     const struct synth_options options = {.preset = SYNTH_K3};
@@ -373,6 +439,8 @@ int main(void)
     tcase_add_test(files, the_tiny_config_and_index_describe_what_was_written);
     tcase_add_test(files, a_sparse_model_holds_small_tensors_whole_and_rows_of_the_others);
     tcase_add_test(files, a_folder_in_use_is_left_alone);
+    tcase_add_test(files, what_a_killed_run_left_is_begun_anew);
+    tcase_add_test(files, a_foreign_file_among_what_a_killed_run_left_is_kept);
     tcase_add_test(files, a_model_larger_than_the_disk_is_refused_before_the_first_byte);
     tcase_add_loop_test(files, a_stopped_run_leaves_nothing, 0, 2);
     tcase_add_test(files, a_failed_write_names_its_file_and_leaves_nothing);
