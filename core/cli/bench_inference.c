@@ -36,6 +36,9 @@ void bench_on_signal(void)
 {
     if (running != NULL) {
         engine_interrupt(running);
+        signals_say("k3ring: stopping after this pass; once more to stop at once\n");
+    } else {
+        signals_say_soon();
     }
 }
 

@@ -182,6 +182,7 @@ cJSON *bench_json(const struct bench_result *result, bool plus)
     add_time(root, result);
     add_global_options(root, result);
     add_verdict(root, &result->verdict);
+    cJSON_AddBoolToObject(root, "interrupted", result->interrupted);
     add_jobs(root, result, plus);
     bench_json_disk_util(root, result);
     add_shown(root, result, plus);

@@ -168,6 +168,10 @@ void bench_judge(struct bench_result *result)
     struct drifted drifted = {.rounds = 0};
     *verdict = (struct bench_verdict){.valid = true};
     judge_environment(result);
+    if (result->interrupted) {
+        add(verdict, false, "stopped by a signal: these are the figures of what was measured "
+            "before it");
+    }
     for (uint32_t p = 0; p < result->request->point_count; p++) {
         const struct bench_point_result *point = &result->point[p];
         for (uint32_t k = 0; k < point->rounds; k++) {

@@ -186,6 +186,7 @@ int bench_run(const struct bench_request *request, struct bench_result *out)
     int rc = look_at_model(out, &files);
     if (rc == 0) {
         rc = run_all(out, &files);
+        out->interrupted = rc == ERR_STOPPED;
         bench_judge(out);
     }
     io_files_close(&files);

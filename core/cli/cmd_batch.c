@@ -57,6 +57,8 @@ static void on_signal(void)
     if (running != NULL) {
         engine_interrupt(running);
         signals_say("k3ring: stopping after this pass; the same command goes on later\n");
+    } else {
+        signals_say_soon();
     }
 }
 
@@ -245,12 +247,15 @@ static void print_totals(const struct batch_job *job, const struct engine_stats 
             (double)memory_status("VmHWM:") / (double)MIB);
 }
 
-static int write_report(struct batch_job *job, const struct engine_stats *stats)
+static int write_report(struct batch_job *job, const struct engine_stats *stats, int rc)
 {
     const struct batch_totals *t = &job->totals;
     cJSON *root = cJSON_CreateObject();
     cJSON *batch = cJSON_AddObjectToObject(root, "batch");
     cJSON_AddNumberToObject(batch, "sequences", t->sequences);
+    cJSON_AddNumberToObject(batch, "finished", job->journal.finished);
+    cJSON_AddNumberToObject(batch, "of", job->input.count);
+    cJSON_AddBoolToObject(batch, "interrupted", rc == ERR_STOPPED);
     cJSON_AddNumberToObject(batch, "sequences_at_once",
                             engine_plan_of(job->engine)->request.sequences);
     cJSON_AddNumberToObject(batch, "failed", t->failed);
@@ -258,16 +263,13 @@ static int write_report(struct batch_job *job, const struct engine_stats *stats)
     cJSON_AddNumberToObject(batch, "prompt_tokens", (double)t->prompt_tokens);
     cJSON_AddNumberToObject(batch, "made_tokens", (double)t->made_tokens);
     cJSON_AddNumberToObject(batch, "seconds", (double)t->total_ns / 1e9);
+    if (rc < 0) {
+        cJSON_AddStringToObject(root, "error", err_message());
+    }
     struct run_report r = {.engine = job->engine, .stats = *stats, .tuning = &job->tuning};
     engine_facts(job->engine, &r.facts);
     report_engine_json(root, &r);
-    char *text = cJSON_Print(root);
-    cJSON_Delete(root);
-    if (text == NULL) {
-        return err_set(ERR_MEMORY, "no memory for the report");
-    }
-    fprintf(job->json.file, "%s\n", text);
-    cJSON_free(text);
+    TRY(output_json(job->json.file, root));
     return output_commit(&job->json);
 }
 
@@ -288,7 +290,7 @@ static int run_engine(struct batch_job *job)
         print_totals(job, &stats);
     }
     if (job->json.file != NULL) {
-        int json_rc = write_report(job, &stats);
+        int json_rc = write_report(job, &stats, rc);
         rc = rc < 0 ? rc : json_rc;
     }
     return rc;

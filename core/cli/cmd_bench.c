@@ -476,9 +476,12 @@ static int measure_and_report(struct bench *b)
     if (rc < 0 && !(rc == ERR_STOPPED && some)) {
         return rc;
     }
+    char why[ERR_MESSAGE_BYTES];
+    snprintf(why, sizeof why, "%s", err_message());
+    err_clear(); /* what the reports meet is told by itself */
     TRY(report(b));
     TRY(report_beside(b, rc == 0));
-    return rc < 0 ? rc : verdict_of(b);
+    return rc < 0 ? err_set(rc, "%s", why) : verdict_of(b);
 }
 
 int cmd_bench(int argc, char **argv)

@@ -55,6 +55,8 @@ static void on_signal(void)
     if (running != NULL) {
         engine_interrupt(running);
         signals_say("k3ring: stopping after this pass; once more to stop at once\n");
+    } else {
+        signals_say_soon();
     }
 }
 

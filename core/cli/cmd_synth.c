@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/cli/options.h"
+#include "core/cli/output.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_watch.h"
 
@@ -50,7 +51,7 @@ int cmd_synth(int argc, char **argv)
     TRY(options_parse(&command_synth, &request, argc, argv, &dir, &help));
     if (help) {
         options_help(stdout, &command_synth);
-        return 0;
+        return output_flush_stdout();
     }
     const struct synth_options options = {
         .preset = request.preset == 0 ? SYNTH_TINY : SYNTH_K3,

@@ -56,7 +56,7 @@ static int look(struct verify *v, const struct verify_cli *cli, struct verify_go
 static int show(const struct verify *v, const struct verify_cli *cli, struct output *json)
 {
     if (json->file != NULL) {
-        TRY(output_json(json->file, verify_json(v)));
+        TRY(output_json(json->file, verify_json(v, false)));
     }
     if (cli->hash && !cli->engine.quiet) {
         verify_print(stderr, v);
@@ -65,6 +65,17 @@ static int show(const struct verify *v, const struct verify_cli *cli, struct out
     }
     TRY(output_flush_stdout());
     return json->file != NULL ? output_commit(json) : 0;
+}
+
+/* What was found before a signal, in the file alone: a page of it would look like all. */
+static int show_part(const struct verify *v, struct output *json)
+{
+    char why[ERR_MESSAGE_BYTES];
+    snprintf(why, sizeof why, "%s", err_message());
+    err_clear();
+    TRY(output_json(json->file, verify_json(v, true)));
+    TRY(output_commit(json));
+    return err_set(ERR_STOPPED, "%s", why);
 }
 
 static int check_options(const struct verify_cli *cli)
@@ -102,6 +113,9 @@ int cmd_verify(int argc, char **argv)
     int rc = cli.json != NULL ? output_open(&json, cli.json) : 0;
     rc = rc < 0 ? rc : verify_open(&v, dir);
     rc = rc < 0 ? rc : look(&v, &cli, &golden);
+    if (rc == ERR_STOPPED && json.file != NULL) {
+        rc = show_part(&v, &json);
+    }
     rc = rc < 0 ? rc : show(&v, &cli, &json);
     rc = rc < 0 ? rc : verify_verdict(&v);
     output_abandon(&json);

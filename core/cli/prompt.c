@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/cli/signals.h"
 #include "core/model/chat.h"
 #include "core/model/model.h"
 
@@ -36,7 +37,7 @@ static int read_all(FILE *file, const char *called, const char *name, struct byt
                                   strerror(errno)) : 0;
 }
 
-static int read_file(const char *path, const char *called, struct byte_list *text)
+static int read_whole(const char *path, const char *called, struct byte_list *text)
 {
     bool standard = strcmp(path, "-") == 0;
     FILE *file = standard ? stdin : fopen(path, "re");
@@ -48,6 +49,15 @@ static int read_file(const char *path, const char *called, struct byte_list *tex
     if (!standard) {
         fclose(file);
     }
+    return rc;
+}
+
+/* Who types a text, or writes into a pipe, takes as long as it takes. */
+static int read_file(const char *path, const char *called, struct byte_list *text)
+{
+    int rc = signals_wait_begin();
+    rc = rc == 0 ? read_whole(path, called, text) : rc;
+    signals_wait_end();
     return rc;
 }
 

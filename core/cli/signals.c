@@ -4,14 +4,30 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/err.h"
+
 /* A signal may run its handler on any thread: what handlers share is atomic. */
 static _Atomic int caught;
+static _Atomic bool waiting;
 static void (*_Atomic first_handler)(void);
 static void (*_Atomic end_handler)(void);
+
+static void end_at_once(int number)
+{
+    void (*end)(void) = atomic_load(&end_handler);
+    if (end != NULL) {
+        end();
+    }
+    if (number != SIGPIPE) {
+        (void)!write(STDERR_FILENO, "\n", 1);
+    }
+    _exit(128 + number);
+}
 
 static void on_signal(int number)
 {
@@ -19,16 +35,14 @@ static void on_signal(int number)
     int none = 0;
     if (atomic_compare_exchange_strong(&caught, &none, number)) {
         void (*first)(void) = atomic_load(&first_handler);
+        if (atomic_load(&waiting)) {
+            end_at_once(number);
+        }
         if (first != NULL) {
             first();
         }
     } else if (number != SIGPIPE) {
-        void (*end)(void) = atomic_load(&end_handler);
-        if (end != NULL) {
-            end();
-        }
-        (void)!write(STDERR_FILENO, "\n", 1);
-        _exit(128 + number);
+        end_at_once(number);
     }
     errno = saved;
 }
@@ -57,6 +71,22 @@ void signals_say(const char *line)
         (void)!write(STDERR_FILENO, "\r\033[K", 4);
     }
     (void)!write(STDERR_FILENO, line, strlen(line));
+}
+
+void signals_say_soon(void)
+{
+    signals_say("k3ring: stopping soon; once more to stop at once\n");
+}
+
+int signals_wait_begin(void)
+{
+    atomic_store(&waiting, true); /* first: a signal is either seen below or ends all */
+    return signals_caught() != 0 ? err_set(ERR_STOPPED, "stopped before there was any input") : 0;
+}
+
+void signals_wait_end(void)
+{
+    atomic_store(&waiting, false);
 }
 
 int signals_caught(void)

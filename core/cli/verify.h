@@ -116,6 +116,7 @@ void verify_pages_checked(struct verify *v, const char *path);
 /* ---- verify_print.c ---- */
 
 void verify_print(FILE *out, const struct verify *v);
-cJSON *verify_json(const struct verify *v); /* NULL without memory */
+/* interrupted: before all was looked at. NULL without memory. */
+cJSON *verify_json(const struct verify *v, bool interrupted);
 
 #endif

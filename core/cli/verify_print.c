@@ -58,7 +58,7 @@ static void add_structure(cJSON *root, const struct verify *v)
     cJSON_AddNumberToObject(one, "other_tensors", (double)v->model->skipped_count);
 }
 
-cJSON *verify_json(const struct verify *v)
+cJSON *verify_json(const struct verify *v, bool interrupted)
 {
     static const char *const names[] = {"ok", "note", "bad"};
     cJSON *root = cJSON_CreateObject();
@@ -66,7 +66,8 @@ cJSON *verify_json(const struct verify *v)
     char dir[4096];
     text_clean(dir, sizeof dir, v->dir);
     cJSON_AddStringToObject(root, "model", dir);
-    cJSON_AddBoolToObject(root, "passed", v->count[VERIFY_BAD] == 0);
+    cJSON_AddBoolToObject(root, "passed", v->count[VERIFY_BAD] == 0 && !interrupted);
+    cJSON_AddBoolToObject(root, "interrupted", interrupted);
     cJSON *checks = cJSON_AddArrayToObject(root, "checks");
     for (uint32_t i = 0; i < v->line_count; i++) {
         const struct verify_line *line = &v->line[i];
