@@ -3,6 +3,7 @@
 /* k3ring chat in a pipe, for programs, and kept in a session. The scripted model says "Hi!". */
 
 #include <check.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,6 +360,34 @@ START_TEST(a_session_is_a_file_that_can_be_replaced)
 }
 END_TEST
 
+/* Two at once: the second to keep a turn says so and replaces nothing. */
+START_TEST(a_session_that_another_wrote_is_not_replaced)
+{
+    size_t size;
+    forget_session();
+    unlink(in_path);
+    ck_assert_int_eq(mkfifo(in_path, 0600), 0);
+    int line = open(in_path, O_RDWR | O_CLOEXEC);
+    process_start(&process, folder.dir, process_binary(), "chat %s --quiet --session %s",
+                  scripted.dir, session);
+    ck_assert_int_eq(write(line, "Hello\n", 6), 6);
+    for (int i = 0; i < 3000 && access(session, F_OK) != 0; i++) {
+        usleep(10000);
+    }
+    usleep(50000); /* it may still be looking at what it wrote */
+    tiny_put(&folder, "session.k3", "another's", 9);
+    ck_assert_int_eq(write(line, "Hello\n", 6), 6);
+    process_wait(&process);
+    close(line);
+    unlink(in_path);
+    expect(1, "another process has written");
+    unsigned char *kept = tiny_read(&folder, "session.k3", &size);
+    ck_assert(size == 9 && memcmp(kept, "another's", 9) == 0);
+    free(kept);
+    forget_session();
+}
+END_TEST
+
 static void nap(long milliseconds)
 {
     usleep((useconds_t)milliseconds * 1000);
@@ -423,6 +452,7 @@ int main(void)
     tcase_add_test(all, a_session_that_does_not_fit_is_refused);
     tcase_add_test(all, what_is_no_utf_8_is_refused_and_a_session_stays_readable);
     tcase_add_test(all, a_session_is_a_file_that_can_be_replaced);
+    tcase_add_test(all, a_session_that_another_wrote_is_not_replaced);
     tcase_add_test(all, a_session_survives_being_killed);
     suite_add_tcase(suite, all);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -5,6 +5,8 @@
 /* `k3ring chat`: what its files share. cmd_chat.c opens everything and holds the conversation,
  * chat_commands.c has the lines that begin with `/`, chat_once.c answers a file. */
 
+#include <sys/stat.h>
+
 #include "core/base/file.h"
 #include "core/cli/chat_line.h"
 #include "core/cli/chat_show.h"
@@ -38,6 +40,7 @@ struct chat_session {
     struct output json;
     struct saved_state saved; /* --session, between being read and being loaded */
     bool resumed;             /* there was one */
+    struct stat seen;         /* the file as it was read or written last; st_ino 0 = none */
     bool reread;              /* but with another effort than is asked for now */
     /* all answers so far */
     uint32_t answers;

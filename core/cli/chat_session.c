@@ -3,10 +3,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/cli/chat.h"
+
+static void look(const struct chat_session *s, struct stat *now)
+{
+    if (stat(s->cli->session, now) != 0) {
+        *now = (struct stat){.st_ino = 0};
+    }
+}
+
+/* Two conversations in one file would take turns in losing what was said. */
+static int check_unchanged(const struct chat_session *s)
+{
+    struct stat now;
+    look(s, &now);
+    bool same = now.st_ino == s->seen.st_ino && now.st_dev == s->seen.st_dev &&
+                now.st_size == s->seen.st_size &&
+                now.st_mtim.tv_sec == s->seen.st_mtim.tv_sec &&
+                now.st_mtim.tv_nsec == s->seen.st_mtim.tv_nsec;
+    return same || now.st_ino == 0
+               ? 0 : err_set(ERR_OUTPUT, "--session: another process has written %s meanwhile, "
+                             "which stays as it is; give each conversation a file of its own",
+                             s->cli->session);
+}
 
 static int refuse_option(const struct chat_session *s, const char *name)
 {
@@ -22,6 +45,7 @@ int chat_session_read(struct chat_session *s)
     }
     TRY(output_check_regular("session", cli->session));
     TRY(output_check(cli->session)); /* before the first turn, not after it */
+    look(s, &s->seen);
     if (!file_exists(cli->session)) {
         return 0;
     }
@@ -87,9 +111,13 @@ int chat_session_keep(struct chat_session *s)
     if (s->cli->session == NULL) {
         return 0;
     }
+    TRY(check_unchanged(s));
     char *notes = chat_json_text(&s->talk.chat);
     int rc = notes != NULL ? output_open(&out, s->cli->session) : ERR_MEMORY;
     rc = rc == 0 ? write_session(s, notes, &out) : rc;
     free(notes);
+    if (rc == 0) {
+        look(s, &s->seen);
+    }
     return rc;
 }
