@@ -67,7 +67,7 @@ uint64_t histogram_percentile(const struct histogram *h, double percent)
     for (uint32_t i = 0; i < HISTOGRAM_BUCKETS && h->count > 0; i++) {
         seen += h->bucket[i];
         if (h->bucket[i] > 0 && (double)seen >= wanted) {
-            return histogram_value(i);
+            return max_u64(h->least, min_u64(h->most, histogram_value(i)));
         }
     }
     return 0;

@@ -24,8 +24,8 @@ uint32_t histogram_bucket(uint64_t value);
 /* What stands for a bucket: the middle of it, as fio prints it. */
 uint64_t histogram_value(uint32_t bucket);
 
-/* The value of the first bucket that `percent` (0..100] of all values have been counted by; 0 when
- * there are none. */
+/* The value of the first bucket that `percent` (0..100] of all values have been counted by, but
+ * none that lies beyond the least or the most of them; 0 when there are none. */
 uint64_t histogram_percentile(const struct histogram *h, double percent);
 /* Whether it has values enough for that percentile to be other than its largest: 1000 for 99.9. */
 bool histogram_tells(const struct histogram *h, double percent);

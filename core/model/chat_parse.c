@@ -388,6 +388,20 @@ static enum element needed(enum element element, bool opens)
     return element == ELEMENTS || !opens ? element : grammar[element].parent;
 }
 
+/* Whether a head that will not be completed was to become a tag that has its place here. */
+static bool is_cut_tag(const struct chat_parser *p)
+{
+    size_t size = p->head_text.count;
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (size <= strlen(grammar[i].tag) &&
+            memcmp(grammar[i].tag, text_of(&p->head_text), size) == 0 &&
+            within(&p->path, needed((enum element)i, p->head == HEAD_OPEN))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A `sep`: the head is whole. */
 static int end_head(struct chat_parser *p)
 {
@@ -499,8 +513,8 @@ void chat_parser_close(struct chat_parser *p)
 int chat_parser_end(struct chat_parser *p, struct chat_message *message)
 {
     TRY(flush(p));
-    if (p->head != HEAD_NONE) {
-        TRY(head_is_text(p, false));
+    if (p->head != HEAD_NONE && (within(&p->path, CALL) || !is_cut_tag(p))) {
+        TRY(head_is_text(p, false)); /* in a call, which is text now too */
     }
     while (p->path.depth > 0) {
         TRY(pop(p, false));

@@ -5,7 +5,8 @@
 /* An answer taken apart while its tokens arrive: reasoning, response, calls of tools.
  *
  * Nothing of an answer is lost, however it is written: tags nobody knows, ends of what was never
- * begun and calls that are not whole become text of the response, control tokens written out. White
+ * begun and calls that are not whole become text of the response, control tokens written out; only
+ * the beginning of a tag that the answer's end cut is dropped, outside of calls. White
  * space between elements is layout and dropped inside calls. A zero byte becomes U+FFFD, and so
  * does what is no UTF-8. */
 

@@ -215,16 +215,35 @@ START_TEST(what_is_none_of_the_grammar_is_text)
         {"a<|open|>aside x=\"1\"<|sep|>b" THOUGHT "c", "a<|open|>aside x=\"1\"<|sep|>b", "c"},
         {"a<|close|>response<|sep|>b", "a<|close|>response<|sep|>b", ""},
         {"a<|open|>call tool=\"f\"<|sep|>b", "a<|open|>call tool=\"f\"<|sep|>b", ""},
-        {THOUGHT "a<|open|>res", "", "a<|open|>res"},
-        {THOUGHT "a<|close|>", "", "a<|close|>"},
+        {THOUGHT "a<|open|>re_", "", "a<|open|>re_"},
+        {THOUGHT "a<|close|>think", "", "a<|close|>think"}, /* it is closed */
         {THOUGHT "a<|open|><|close|>response<|sep|>", "", "a<|open|>"},
-        {THOUGHT "a<|close|>resp[EOS]", "", "a<|close|>resp"},
         {THOUGHT "a" SAID "b" OVER, "", "ab"},
         {"a<|open|>response<|sep|>b" SAID OVER, "a", "b"}, /* the end of thinking was left out */
         {THOUGHT "a<|open|>think<|sep|>b<|close|>think<|sep|>", "b", "a"},
         {"a[PAD]<|media_pad|>" THOUGHT "b[BOS]", "a[PAD]<|media_pad|>", "b[BOS]"},
         {"a" OVER, "a", ""},
         {"[EOS]", "", ""},
+    };
+    read_answer(rows[_i].answer);
+    expect(rows[_i].reasoning, rows[_i].response, "");
+}
+END_TEST
+
+/* The end of an answer may cut a tag: that is no text of anybody. */
+START_TEST(a_tag_that_was_cut_is_not_shown)
+{
+    static const struct {
+        const char *answer, *reasoning, *response;
+    } rows[] = {
+        {"a<|close|>", "a", ""},
+        {"a<|close|>thi", "a", ""},
+        {THOUGHT "a<|close|>", "", "a"},
+        {THOUGHT "a<|close|>response", "", "a"},
+        {THOUGHT "a<|close|>resp[EOS]", "", "a"},
+        {THOUGHT "a" SAID "<|open|>to", "", "a"},
+        {THOUGHT "a" SAID "<|open|>tools<|sep|><|open|>", "", "a"},
+        {THOUGHT "a" SAID "<|close|>message" END, "", "a"},
     };
     read_answer(rows[_i].answer);
     expect(rows[_i].reasoning, rows[_i].response, "");
@@ -385,7 +404,8 @@ int main(void)
     tcase_add_test(all, without_thinking_it_begins_with_the_response);
     tcase_add_test(all, calls_have_a_name_and_typed_arguments);
     tcase_add_loop_test(all, a_value_that_is_not_of_its_type_is_a_string, 0, 9);
-    tcase_add_loop_test(all, what_is_none_of_the_grammar_is_text, 0, 14);
+    tcase_add_loop_test(all, what_is_none_of_the_grammar_is_text, 0, 13);
+    tcase_add_loop_test(all, a_tag_that_was_cut_is_not_shown, 0, 8);
     tcase_add_loop_test(all, a_call_that_is_not_whole_is_text, 0, 9);
     tcase_add_test(all, a_broken_call_harms_no_other);
     tcase_add_test(all, zero_bytes_and_broken_characters_are_replaced);

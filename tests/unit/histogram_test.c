@@ -98,6 +98,20 @@ START_TEST(merged_histograms_are_one_histogram)
 }
 END_TEST
 
+/* The middle of a bucket may lie beyond all values in it. */
+START_TEST(percentiles_lie_between_the_least_and_the_most)
+{
+    struct histogram h = {.count = 0};
+    histogram_add(&h, 118433780); /* stands above the middle of its bucket */
+    ck_assert_uint_lt(histogram_value(histogram_bucket(h.least)), h.least);
+    ck_assert_uint_eq(histogram_percentile(&h, 1), 118433780);
+    histogram_add(&h, 153167000); /* below it */
+    ck_assert_uint_gt(histogram_value(histogram_bucket(h.most)), h.most);
+    ck_assert_uint_eq(histogram_percentile(&h, 50), 118433780);
+    ck_assert_uint_eq(histogram_percentile(&h, 99.9), 153167000);
+}
+END_TEST
+
 START_TEST(minutes_are_told_apart)
 {
     struct histogram h = {.count = 0};
@@ -136,6 +150,7 @@ int main(void)
     tcase_add_test(tests, every_value_lies_in_its_bucket_and_order_is_kept);
     tcase_add_test(tests, moments_and_percentiles_are_those_of_the_values);
     tcase_add_test(tests, merged_histograms_are_one_histogram);
+    tcase_add_test(tests, percentiles_lie_between_the_least_and_the_most);
     tcase_add_test(tests, minutes_are_told_apart);
     tcase_add_test(tests, a_percentile_wants_values_beyond_it);
     suite_add_tcase(suite, tests);
