@@ -100,14 +100,19 @@ END_TEST
 
 /* ---- for programs ---- */
 
-static cJSON *answer_to(const char *messages, const char *more)
+static cJSON *answer_with(int status, const char *messages, const char *more)
 {
     tiny_put(&folder, "talk.json", messages, strlen(messages));
     k3ring("chat %s --messages %s --json - --quiet %s", scripted.dir, talk_path, more);
-    expect(0, NULL);
+    expect(status, NULL);
     cJSON *root = json_parse(process.out, strlen(process.out), "answer", false);
     ck_assert_msg(root != NULL, "%s: %s", err_message(), process.out);
     return root;
+}
+
+static cJSON *answer_to(const char *messages, const char *more)
+{
+    return answer_with(0, messages, more);
 }
 
 static const cJSON *at(const cJSON *object, const char *key)
@@ -126,13 +131,14 @@ START_TEST(a_file_of_messages_is_answered_once)
     ck_assert_str_eq(at(at(root, "message"), "role")->valuestring, "assistant");
     ck_assert_str_eq(at(root, "finish_reason")->valuestring, "stop");
     ck_assert_int_eq(cJSON_GetArraySize(at(root, "generated_ids")), 4);
+    ck_assert_double_eq(at(root, "stop_id")->valuedouble, 257);
     ck_assert_double_eq(at(at(root, "usage"), "completion_tokens")->valuedouble, 4);
     ck_assert_double_eq(at(at(root, "usage"), "prompt_tokens")->valuedouble,
                         cJSON_GetArraySize(at(root, "prompt_ids")));
     ck_assert_uint_eq(strlen(at(root, "logits_hash")->valuestring), 64);
     ck_assert_double_eq(at(at(root, "sampling"), "temperature")->valuedouble, 1);
     cJSON_Delete(root);
-    root = answer_to("[{\"role\": \"user\", \"content\": \"Hello\"}]", "--gen 3");
+    root = answer_with(1, "[{\"role\": \"user\", \"content\": \"Hello\"}]", "--gen 3");
     ck_assert_str_eq(at(at(root, "message"), "reasoning_content")->valuestring, "Hi!");
     ck_assert_str_eq(at(at(root, "message"), "content")->valuestring, "");
     ck_assert_str_eq(at(root, "finish_reason")->valuestring, "length");
@@ -218,6 +224,7 @@ START_TEST(run_answers_one_turn)
         {0, "--chat --prompt Hello --effort off --quiet", "Hi!\n", NULL},
         {0, "--chat --prompt Hello --quiet", "\n", NULL}, /* all of it was reasoning */
         {0, "--chat --prompt Hello --effort off --gen 2", "Hi\n", "the answer was not over"},
+        {1, "--chat --prompt Hello --gen 2", "\n", "cut before it said anything"},
         {0, "--chat --prompt Hello --effort off --stop-text i --quiet", "H\n", NULL},
         {2, "--chat --ids 1", "", "give --prompt or --prompt-file"},
         {2, "--chat --prompt Hello --load-state x", "", "leave --load-state out"},
@@ -227,6 +234,47 @@ START_TEST(run_answers_one_turn)
     k3ring("run %s %s", scripted.dir, rows[_i].arguments);
     expect(rows[_i].status, rows[_i].part);
     ck_assert_str_eq(process.out, rows[_i].out);
+}
+END_TEST
+
+/* Reasoning that --gen cut is no answer: who reads a pipe learns that from the status. */
+START_TEST(an_answer_that_was_cut_while_thinking_is_none)
+{
+    say("Hello\nHello\n");
+    k3ring("chat %s --gen 2 --temperature 0 --quiet", scripted.dir);
+    expect(1, "2 of 2 answers were cut before they said anything");
+    ck_assert_str_eq(process.out, "\n\n");
+}
+END_TEST
+
+/* The model says "Hi!" and [EOS]. */
+START_TEST(every_file_of_a_model_may_name_ids_that_end_an_answer)
+{
+    static const struct {
+        const char *name, *text, *out;
+    } rows[] = {
+        {"generation_config.json", "{\"temperature\": 0.5, \"eos_token_id\": [7, 0]}", "Hi\n"},
+        {"generation_config.json", "{\"eos_token_id\": 72}", "H\n"},
+        {"generation_config.json", "{\"eos_token_id\": null}", "Hi!\n"},
+        {"tokenizer_config.json", "{\"eos_token\": {\"content\": \"[BOS]\"}, "
+         "\"added_tokens_decoder\": {\"256\": {\"content\": \"[BOS]\"}}}", "Hi!\n"},
+    };
+    struct tiny copy;
+    tiny_copy(&copy, &scripted, TINY_MEMORY);
+    tiny_put(&copy, rows[_i].name, rows[_i].text, strlen(rows[_i].text));
+    say("Hello\n");
+    k3ring("run %s --chat --prompt Hello --effort off --quiet", copy.dir);
+    expect(0, NULL);
+    ck_assert_str_eq(process.out, rows[_i].out);
+    k3ring("run %s --ids 256 --gen 1 --stop eos --quiet", copy.dir);
+    expect(0, NULL);
+    k3ring("chat %s --effort off --temperature 0 --quiet", copy.dir);
+    expect(0, NULL);
+    ck_assert_int_eq(strncmp(process.out, rows[_i].out, strlen(rows[_i].out)), 0);
+    tiny_put(&copy, "generation_config.json", "{\"eos_token_id\": \"x\"}", 21);
+    k3ring("run %s --chat --prompt Hello --effort off --quiet", copy.dir);
+    expect(3, "eos_token_id must be a token id");
+    tiny_remove(&copy);
 }
 END_TEST
 
@@ -445,7 +493,9 @@ int main(void)
     tcase_add_loop_test(all, what_makes_no_sense_is_refused, 0, 11);
     tcase_add_test(all, a_tokenizer_of_more_tokens_than_the_model_has_is_refused);
     tcase_add_loop_test(all, a_trained_model_thinks_responds_and_ends, 0, 2);
-    tcase_add_loop_test(all, run_answers_one_turn, 0, 7);
+    tcase_add_loop_test(all, run_answers_one_turn, 0, 8);
+    tcase_add_test(all, an_answer_that_was_cut_while_thinking_is_none);
+    tcase_add_loop_test(all, every_file_of_a_model_may_name_ids_that_end_an_answer, 0, 4);
     tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);
     tcase_add_test(all, drafts_change_nothing);
     tcase_add_test(all, a_session_goes_on_where_it_was_left);

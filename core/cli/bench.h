@@ -163,6 +163,7 @@ struct bench_result {
     struct bench_point_result *point; /* [point_count of the request] */
     struct bench_verdict verdict;
     bool interrupted;             /* by a signal: what is here was measured before it */
+    char failure[ERR_MESSAGE_BYTES]; /* what ended the measuring, or "" */
     struct tuning tuning;
     char file_path[256];          /* the first file, for those who look */
     uint64_t model_bytes, pass_bytes; /* of weights; read by a token when nothing stays */

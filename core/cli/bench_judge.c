@@ -167,6 +167,9 @@ void bench_judge(struct bench_result *result)
     const struct bench_round *first = NULL;
     struct drifted drifted = {.rounds = 0};
     *verdict = (struct bench_verdict){.valid = true};
+    if (result->failure[0] != '\0') {
+        add(verdict, true, "%s", result->failure);
+    }
     judge_environment(result);
     if (result->interrupted) {
         add(verdict, false, "stopped by a signal: these are the figures of what was measured "

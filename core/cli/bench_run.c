@@ -187,6 +187,9 @@ int bench_run(const struct bench_request *request, struct bench_result *out)
     if (rc == 0) {
         rc = run_all(out, &files);
         out->interrupted = rc == ERR_STOPPED;
+        if (rc == ERR_IO || rc == ERR_NUMERIC) {
+            snprintf(out->failure, sizeof out->failure, "%s", err_message());
+        }
         bench_judge(out);
     }
     io_files_close(&files);

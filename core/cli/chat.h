@@ -44,6 +44,7 @@ struct chat_session {
     bool reread;              /* but with another effort than is asked for now */
     /* all answers so far */
     uint32_t answers;
+    uint32_t unanswered; /* that ended in their thinking */
     uint64_t made_tokens, read_tokens;
     uint64_t first_ns, rest_ns, rest_tokens;
 };

@@ -15,6 +15,14 @@ static const char *finish_name(const struct chat_message *message,
     return calls ? "tool_calls" : generate_finish_name(answer->result.finish);
 }
 
+/* The id that ended it, when one did. */
+static bool add_stop(cJSON *root, const struct talk_answer *answer)
+{
+    const struct generate_result *r = &answer->result;
+    return r->finish != FINISH_STOP || r->count == 0 ||
+           cJSON_AddNumberToObject(root, "stop_id", r->ids[r->count - 1]) != NULL;
+}
+
 static bool add_usage(cJSON *root, const struct talk_answer *answer)
 {
     cJSON *usage = cJSON_AddObjectToObject(root, "usage");
@@ -41,7 +49,7 @@ static cJSON *document(struct chat_session *s, const struct talk_answer *answer)
     }
     whole = whole &&
             cJSON_AddStringToObject(root, "finish_reason", finish_name(message, answer)) != NULL &&
-            add_usage(root, answer) &&
+            add_stop(root, answer) && add_usage(root, answer) &&
             report_ids_json(root, "prompt_ids", s->talk.ids.ids, answer->prompt_tokens) &&
             report_ids_json(root, "generated_ids", answer->result.ids, answer->result.count) &&
             cJSON_AddStringToObject(root, "logits_hash", hash) != NULL;

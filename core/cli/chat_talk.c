@@ -17,6 +17,8 @@ void talk_fini(struct talk *talk)
 {
     chat_fini(&talk->chat);
     free(talk->ids.ids);
+    free(talk->ends.ids);
+    talk->ends = (struct token_list){.ids = NULL};
     talk->ids = (struct token_list){.ids = NULL};
 }
 
@@ -134,7 +136,7 @@ static int keep(struct talk *talk, struct engine *e, struct answering *a,
     struct chat_message message = {.role = CHAT_ASSISTANT};
     uint32_t count = answer->result.count;
     uint32_t last = count > 0 ? answer->result.ids[count - 1] : control.sep;
-    count -= last == control.end || last == control.eos;
+    count -= chat_parser_ends_with(a->parser, last);
     TRY(token_list_append(&talk->ids, answer->result.ids, count));
     TRY(chat_parser_finish(a->parser, &talk->ids));
     TRY(chat_parser_end(a->parser, &message));
@@ -177,7 +179,10 @@ int talk_answer(struct talk *talk, struct engine *e, const struct talk_request *
     struct answering a = {.request = request};
     *answer = (struct talk_answer){.prompt_tokens = 0};
     int rc = chat_parser_open(&a.parser, talk->tokenizer, talk->chat.thinking, request->events);
-    rc = rc == 0 ? answer_with(talk, e, &a, answer) : rc;
+    if (rc == 0) {
+        chat_parser_ends(a.parser, &talk->ends);
+        rc = answer_with(talk, e, &a, answer);
+    }
     chat_parser_close(a.parser);
     return rc;
 }

@@ -12,6 +12,7 @@
 struct talk {
     struct chat chat;
     const struct tokenizer *tokenizer;
+    struct token_list ends;  /* ids that end an answer besides the format's own; may be filled in */
     struct token_list ids;   /* of the first `rendered` messages */
     uint32_t rendered;       /* 0: ids is empty */
     uint32_t known;          /* ids in the engine's state, from the first */

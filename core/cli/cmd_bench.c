@@ -466,7 +466,16 @@ static int check_outputs(const struct bench_cli *cli)
     return cli->html != NULL ? output_check(cli->html) : 0;
 }
 
-/* What was measured is reported also when the rest was stopped. */
+/* The report says what it was, and so does the end. */
+static int report_failure(struct bench *b, int rc)
+{
+    err_clear();
+    TRY(report(b));
+    return err_set(rc, "%s", b->result.failure);
+}
+
+/* What was measured is reported also when the rest was stopped; a drive that failed is reported in
+ * any case. */
 static int measure_and_report(struct bench *b)
 {
     struct tuning tuning = b->result.tuning;
@@ -474,7 +483,7 @@ static int measure_and_report(struct bench *b)
     b->result.tuning = tuning;
     bool some = b->result.point != NULL && b->result.point[0].rounds > 0;
     if (rc < 0 && !(rc == ERR_STOPPED && some)) {
-        return rc;
+        return b->result.failure[0] != '\0' ? report_failure(b, rc) : rc;
     }
     char why[ERR_MESSAGE_BYTES];
     snprintf(why, sizeof why, "%s", err_message());

@@ -16,6 +16,7 @@
 #include "core/cli/signals.h"
 #include "core/cli/text.h"
 #include "core/cli/xdg.h"
+#include "core/model/endings.h"
 
 #define CONTEXT_AUTO 8192U
 #define DRAFT_TOKENS 4U
@@ -188,6 +189,26 @@ static void count(struct chat_session *s, const struct talk_answer *answer)
     s->rest_tokens += answer->result.count > 0 ? answer->result.count - 1 : 0;
 }
 
+/* The limit came before a word of the answer. */
+static bool is_cut_thinking(const struct talk *talk, const struct talk_answer *answer)
+{
+    const struct chat_message *said = &talk->chat.message[talk->chat.count - 1];
+    enum finish_reason why = answer->result.finish;
+    return (why == FINISH_LENGTH || why == FINISH_CONTEXT) && said->call_count == 0 &&
+           (said->part_count == 0 || said->part[0][0] == '\0');
+}
+
+/* Who reads a pipe or a file has to know that an answer is none. */
+static int tell_unanswered(const struct chat_session *s)
+{
+    if (s->unanswered == 0 || s->show.terminal) {
+        return 0;
+    }
+    return err_set(ERR_RUN, "%u of %u answers were cut before they said anything, still thinking; "
+                   "give a larger --gen or --context, or less --effort", s->unanswered,
+                   s->answers);
+}
+
 static uint32_t drafts(const struct chat_cli *cli)
 {
     return cli->draft != 0 ? DRAFT_TOKENS : 0;
@@ -212,6 +233,7 @@ int chat_answer(struct chat_session *s, struct talk_answer *answer)
         return rc;
     }
     count(s, answer);
+    s->unanswered += is_cut_thinking(&s->talk, answer);
     const char *why = ended_by(answer);
     if (shows_text(s)) {
         show_end(&s->show, why);
@@ -390,6 +412,7 @@ static int prepare(struct chat_session *s, const char *model)
     TRY(check_options(cli));
     TRY(prompt_open_tokenizer(cli->tokenizer, model, &s->tokenizer));
     talk_init(&s->talk, s->tokenizer);
+    TRY(model_endings(model, &s->talk.ends));
     TRY(sampling_open(&s->sampling, &cli->sample));
     if (cli->tools != NULL) {
         TRY(read_tools(s));
@@ -489,9 +512,11 @@ static int open_and_talk(struct chat_session *s, const char *model)
     greet(s);
     if (s->cli->messages != NULL) {
         rc = chat_once(s);
-        return rc == 0 && signals_caught() != 0 ? err_set(ERR_STOPPED, "stopped") : rc;
+        rc = rc == 0 && signals_caught() != 0 ? err_set(ERR_STOPPED, "stopped") : rc;
+    } else {
+        rc = talk_on(s);
     }
-    return talk_on(s);
+    return rc == 0 ? tell_unanswered(s) : rc;
 }
 
 int cmd_chat(int argc, char **argv)

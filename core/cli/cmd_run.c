@@ -24,6 +24,7 @@
 #include "core/cli/signals.h"
 #include "core/cli/text.h"
 #include "core/exec/draft.h"
+#include "core/model/endings.h"
 
 struct run_cli {
     struct engine_cli engine;
@@ -43,8 +44,8 @@ static const struct option_row rows[] = {
     PROMPT_CHAT_ROWS(struct run_cli),
     {"gen", OPTION_COUNT, offsetof(struct run_cli, gen), "16", 1, 1U << 30, NULL, "N",
      "tokens to make; end ids are ignored unless --stop or --chat is given"},
-    {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL, "LIST",
-     "ids that end the run once made"},
+    {"stop", OPTION_TEXT, offsetof(struct run_cli, stop), NULL, 0, 0, NULL,
+     "LIST|eos", "ids that end the run once made; eos: those that the model's files name"},
     {"stop-text", OPTION_LIST, offsetof(struct run_cli, stop_text), NULL, 0, 0, NULL, "TEXT",
      "text that ends the run and is not shown; may be given again"},
     SAMPLE_OPTION_ROWS(struct run_cli, "0", "1"),
@@ -191,6 +192,10 @@ static int write_json(struct run *run, const struct run_report *report)
         run_state_json(&run->state, root);
         sampling_json(&run->sampling, root);
         run_text_json(&run->text, root);
+        const struct generate_result *r = &run->result;
+        if (r->finish == FINISH_STOP && run->text.stop.found == NULL) {
+            cJSON_AddNumberToObject(root, "stop_id", r->ids[r->count - 1]);
+        }
         if (run->request.on_choice != NULL) {
             logprobs_json(&run->logprobs, run->result.ids, root);
         }
@@ -216,6 +221,8 @@ static void print_sampling(const struct run *run)
 static int report(struct run *run, struct engine *e, int rc, uint64_t read_before)
 {
     char failure[ERR_MESSAGE_BYTES];
+    bool limited = run->result.finish == FINISH_LENGTH || run->result.finish == FINISH_CONTEXT;
+    bool unanswered = limited && run_text_unanswered(&run->text);
     struct run_report r = {.engine = e, .request = &run->request, .result = &run->result,
                            .tuning = &run->tuning,
                            .storage_read_bytes = memory_storage_read_bytes() - read_before};
@@ -234,10 +241,14 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     }
     if (!run->cli->engine.quiet && rc == 0) {
         report_print(&r);
-        if (run->text.chat != NULL && run->result.finish == FINISH_LENGTH) {
+        if (run->text.chat != NULL && limited && !unanswered) {
             fputs("k3ring: the answer was not over; give a larger --gen, or less --effort\n",
                   stderr);
         }
+    }
+    if (rc == 0 && unanswered) {
+        return err_set(ERR_RUN, "the answer was cut before it said anything, still thinking; give "
+                       "a larger --gen or --context, or less --effort");
     }
     return rc;
 }
@@ -349,6 +360,23 @@ static int prepare_choice(struct run *run, const struct run_cli *cli)
                                            "they are written to");
 }
 
+static int prepare_stop(struct run *run, const char *stop, const char *model)
+{
+    if (stop != NULL && strcmp(stop, "eos") == 0) {
+        struct token_list ids = {.ids = NULL};
+        int rc = model_endings(model, &ids);
+        run->stop = ids.ids;
+        run->request.stop_count = (uint32_t)ids.count;
+        TRY(rc);
+        TRY(ids.count > 0 ? 0 : err_set(ERR_USAGE, "--stop: no file of %s names an eos_token_id; "
+                                        "give a list of ids", model));
+    } else if (stop != NULL) {
+        TRY(options_ids("stop", stop, &run->stop, &run->request.stop_count));
+    }
+    run->request.stop = run->stop;
+    return 0;
+}
+
 static int prepare(struct run *run, const struct run_cli *cli, const char *model)
 {
     const char *tokenizer = cli->prompt.tokenizer != NULL ? cli->prompt.tokenizer : model;
@@ -362,7 +390,7 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
     TRY(run_text_open(&run->text, run->prompt.tokenizer, tokenizer, &cli->stop_text,
                       cli->json != NULL));
     if (cli->prompt.chat) {
-        TRY(run_text_chat(&run->text, cli->prompt.effort != PROMPT_EFFORT_OFF));
+        TRY(run_text_chat(&run->text, model, cli->prompt.effort != PROMPT_EFFORT_OFF));
     }
     if (cli->dump_logits != NULL && strcmp(cli->dump_logits, "-") == 0) {
         return err_set(ERR_USAGE, "--dump-logits: give a file; standard output is for ids");
@@ -370,10 +398,7 @@ static int prepare(struct run *run, const struct run_cli *cli, const char *model
     if (same_file(cli->dump_logits, cli->json)) {
         return err_set(ERR_USAGE, "--json and --dump-logits name the same file; give two");
     }
-    if (cli->stop != NULL) {
-        TRY(options_ids("stop", cli->stop, &run->stop, &run->request.stop_count));
-    }
-    run->request.stop = run->stop;
+    TRY(prepare_stop(run, cli->stop, model));
     run->request.gen = (uint32_t)cli->gen;
     run->request.drafts = cli->draft != DRAFT_NONE ? (uint32_t)cli->draft_tokens : 0;
     run->request.drafts_fixed = cli->draft == DRAFT_NGRAM_FIXED;

@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/cli/text.h"
+#include "core/model/endings.h"
 
 #define OWN_BYTES (1 * MIB)  /* a tokenizer's pattern and what regular expressions take */
 #define KEPT_TOKEN_BYTES 24U /* of text kept, and as JSON; most tokens are shorter */
@@ -33,6 +34,7 @@ void run_text_fini(struct run_text *t)
     free(t->shown.bytes);
     free(t->kept.bytes);
     free(t->reasoning.bytes);
+    free(t->ends.ids);
     chat_parser_close(t->chat);
     tokenizer_close(t->own);
     *t = (struct run_text){.rc = 0};
@@ -52,13 +54,22 @@ static void on_text(void *ctx, enum chat_channel channel, const char *text, size
     struct run_text *t = ctx;
     int rc = byte_list_append(channel == CHAT_REASONING ? &t->reasoning : &t->piece, text,
                               size_bytes);
+    t->answered = t->answered || channel != CHAT_REASONING;
     t->rc = t->rc < 0 ? t->rc : rc;
 }
 
-int run_text_chat(struct run_text *t, bool thinking)
+int run_text_chat(struct run_text *t, const char *model, bool thinking)
 {
     const struct chat_events events = {.on_text = on_text, .ctx = t};
-    return chat_parser_open(&t->chat, t->tokenizer, thinking, &events);
+    TRY(model_endings(model, &t->ends));
+    TRY(chat_parser_open(&t->chat, t->tokenizer, thinking, &events));
+    chat_parser_ends(t->chat, &t->ends);
+    return 0;
+}
+
+bool run_text_unanswered(const struct run_text *t)
+{
+    return t->chat != NULL && !t->answered;
 }
 
 /* Leaves in piece what the answer's response gets. */

@@ -18,7 +18,9 @@ struct run_text {
     bool keeps;
     struct byte_list kept;             /* all that was shown */
     struct chat_parser *chat;          /* what is made is an answer: its response is shown */
+    struct token_list ends;            /* ids that the model's files say end one */
     struct byte_list reasoning;        /* of it */
+    bool answered;                     /* there is something of its response */
     int rc;                            /* the first failure: the run ends with it */
 };
 
@@ -27,8 +29,11 @@ struct run_text {
  * run_text_fini, also after a failure. */
 int run_text_open(struct run_text *t, const struct tokenizer *given, const char *path,
                   const struct option_list *stops, bool keeps);
-/* What will be made is an answer of a conversation. After run_text_open. ERR_MEMORY. */
-int run_text_chat(struct run_text *t, bool thinking);
+/* What will be made is an answer of a conversation with the model in this folder. After
+ * run_text_open. ERR_MEMORY, and what model_endings() says. */
+int run_text_chat(struct run_text *t, const char *model, bool thinking);
+/* It was, and nothing of a response has come. */
+bool run_text_unanswered(const struct run_text *t);
 void run_text_fini(struct run_text *t);
 
 /* What it takes in memory, a run of gen tokens through. */

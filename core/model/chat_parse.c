@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/model/chat_priv.h"
+#include "core/model/endings.h"
 
 enum element { MESSAGE, THINK, RESPONSE, TOOLS, CALL, ARGUMENT, RAW, ELEMENTS };
 
@@ -39,6 +40,7 @@ struct path {
 struct chat_parser {
     const struct tokenizer *tokenizer;
     struct chat_tokens control;
+    const struct token_list *ends; /* ids that end an answer as well, or NULL */
     struct chat_events events;
     struct tokenizer_stream stream;
     struct byte_list piece;      /* what a token adds */
@@ -460,11 +462,26 @@ static int take_token(struct chat_parser *p, uint32_t id)
                                 : append(&p->head_text, p->piece.bytes, p->piece.count);
 }
 
+static bool is_mark(const struct chat_parser *p, uint32_t id)
+{
+    return id == p->control.open || id == p->control.close || id == p->control.sep;
+}
+
+void chat_parser_ends(struct chat_parser *p, const struct token_list *ends)
+{
+    p->ends = ends;
+}
+
+bool chat_parser_ends_with(const struct chat_parser *p, uint32_t id)
+{
+    return id == p->control.end || id == p->control.eos ||
+           (p->ends != NULL && !is_mark(p, id) && token_list_has(p->ends, id));
+}
+
 int chat_parser_push(struct chat_parser *p, uint32_t id)
 {
     assert(!p->over);
-    bool control = id == p->control.open || id == p->control.close || id == p->control.sep ||
-                   id == p->control.end || id == p->control.eos;
+    bool control = is_mark(p, id) || chat_parser_ends_with(p, id);
     TRY(control ? take_control(p, id) : take_token(p, id));
     return p->over;
 }

@@ -29,6 +29,11 @@ int chat_parser_open(struct chat_parser **out, const struct tokenizer *t, bool t
                      const struct chat_events *events);
 void chat_parser_close(struct chat_parser *p); /* NULL is fine */
 
+/* Ids that end an answer besides those of chat_tokens(); ends must live as long as p. */
+void chat_parser_ends(struct chat_parser *p, const struct token_list *ends);
+/* Whether id ends an answer. */
+bool chat_parser_ends_with(const struct chat_parser *p, uint32_t id);
+
 /* Takes the next token. 1 when it ended the answer: nothing is taken after it. An id of no token
  * counts as U+FFFD. ERR_MEMORY. */
 int chat_parser_push(struct chat_parser *p, uint32_t id);
