@@ -131,6 +131,24 @@ START_TEST(memory_is_no_drive)
 }
 END_TEST
 
+/* Who reads the document learns of it there, too. */
+START_TEST(a_failure_is_in_the_document)
+{
+    struct tiny bad;
+    static const unsigned char nan[] = {0xC0, 0x7F};
+    tiny_copy(&bad, &memory, TINY_MEMORY);
+    tiny_poke(&bad, "language_model.lm_head.weight", 5 * 256, nan, sizeof nan);
+    k3ring("bench %s --output-format json --output %s " QUICK " --tokens 2", bad.dir, report_path);
+    expect(1, "logit 5 is NaN");
+    cJSON *root = report_read(report_path);
+    const cJSON *verdict = member(root, "verdict");
+    ck_assert(cJSON_IsFalse(member(verdict, "valid")));
+    ck_assert_ptr_nonnull(strstr(member(verdict, "reasons")->child->valuestring, "logit 5 is NaN"));
+    cJSON_Delete(root);
+    tiny_remove(&bad);
+}
+END_TEST
+
 START_TEST(holes_are_no_data)
 {
     struct tiny holed;
@@ -390,6 +408,7 @@ int main(void)
     tcase_add_loop_test(tcase, its_tokens_are_those_of_every_run, 0, 5);
     tcase_add_test(tcase, figures_agree_with_each_other);
     tcase_add_test(tcase, memory_is_no_drive);
+    tcase_add_test(tcase, a_failure_is_in_the_document);
     tcase_add_test(tcase, holes_are_no_data);
     tcase_add_test(tcase, a_sweep_measures_every_combination_and_every_round);
     tcase_add_test(tcase, a_ladder_gives_the_same_bits_on_every_rung);
