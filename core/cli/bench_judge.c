@@ -10,6 +10,7 @@
 
 #define DRIFT_MOST 0.05
 #define HOT_C 70.0
+#define SMALL_BYTES GIB
 
 __attribute__((format(printf, 3, 4)))
 static void add(struct bench_verdict *verdict, bool invalid, const char *format, ...)
@@ -64,6 +65,16 @@ static void judge_job(struct bench_verdict *verdict, const struct bench_job *job
     }
     if (job->all.errors > 0) {
         add(verdict, true, "%s: %llu reads failed", name, (unsigned long long)job->all.errors);
+    }
+}
+
+/* Direct reads are from the drive, but drives have memory of their own. */
+static void judge_size(struct bench_result *result)
+{
+    if (result->model_bytes > 0 && result->model_bytes < SMALL_BYTES) {
+        add(&result->verdict, false, "the model has %.1f MB: a drive's own cache can hold that; a "
+            "rate of the drive itself takes a model of some GB (bench --synth DIR --size 12G)",
+            (double)result->model_bytes / 1e6);
     }
 }
 
@@ -171,6 +182,7 @@ void bench_judge(struct bench_result *result)
         add(verdict, true, "%s", result->failure);
     }
     judge_environment(result);
+    judge_size(result);
     if (result->interrupted) {
         add(verdict, false, "stopped by a signal: these are the figures of what was measured "
             "before it");

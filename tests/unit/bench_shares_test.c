@@ -161,6 +161,21 @@ START_TEST(a_drive_that_drifts_is_one_warning_for_all_rounds)
 }
 END_TEST
 
+START_TEST(a_model_that_a_drive_may_hold_in_its_cache_is_told)
+{
+    struct bench_sample *sample = bench_sample_new(1, 1);
+    const struct bench_verdict *verdict = &sample->result.verdict;
+    for (uint64_t shift = 26; shift <= 32; shift += 6) { /* 64 MiB, 4 GiB */
+        sample->result.model_bytes = 1ULL << shift;
+        bench_judge(&sample->result);
+        ck_assert(verdict->valid);
+        ck_assert_uint_eq(told(verdict, "67.1 MB: a drive's own cache"), shift == 26);
+        ck_assert_uint_eq(told(verdict, "own cache"), shift == 26);
+    }
+    bench_sample_free(sample);
+}
+END_TEST
+
 START_TEST(a_drive_that_calls_itself_too_hot_and_slows_down_is_refused)
 {
     struct bench_sample *sample = bench_sample_new(1, 1);
@@ -190,6 +205,7 @@ int main(void)
     tcase_add_test(test, an_empty_round_is_all_zero);
     tcase_add_loop_test(test, run_is_busy_times_time_busy, 0, 300);
     tcase_add_test(test, a_drive_that_drifts_is_one_warning_for_all_rounds);
+    tcase_add_test(test, a_model_that_a_drive_may_hold_in_its_cache_is_told);
     tcase_add_test(test, a_drive_that_calls_itself_too_hot_and_slows_down_is_refused);
     tcase_add_test(test, a_reason_to_refuse_stands_before_any_number_of_warnings);
     suite_add_tcase(suite, test);
