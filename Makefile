@@ -1,7 +1,7 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
 #   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | analyze | demo | clean
 #   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX= | deb
-#   make nightly | real-faults (as root)
+#   make nightly | valgrind | real-faults, memory-grid (as root)
 ifeq ($(origin CC),default)
 CC       := gcc
 endif
@@ -18,10 +18,13 @@ CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPTIMIZE) $(WARN) -ffp-contract=off -fno-ma
 CPPFLAGS += -I.
 LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now,-z,noexecstack
 LIBS     := -luring -lcjson -lnettle -lxxhash -lpcre2-8 -ledit -lm
-# Sanitizers bring their own allocator and their own flags.
-ifeq ($(SANITIZE),)
+# jemalloc or libc. Sanitizers bring their own, and their own flags.
+ALLOCATOR ?= jemalloc
+ifeq ($(SANITIZE)$(filter jemalloc,$(ALLOCATOR)),jemalloc)
 LIBS     += -ljemalloc
 CPPFLAGS += -DK3RING_JEMALLOC
+endif
+ifeq ($(SANITIZE),)
 CPPFLAGS += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 # the C library takes less where it must
 else
 CFLAGS   += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=all
@@ -146,6 +149,10 @@ REAL_TOOLS := refuse $(if $(FUSE_LIBS),faultfs)
 real-faults: $(BUILD)/k3ring $(addprefix $(BUILD)/tests/tools/,$(REAL_TOOLS))
 	$(Q)BUILD=$(BUILD) sh tests/real_faults.sh
 
+# Every command from its floor to all resident, freely and in control groups; needs root.
+memory-grid: $(BUILD)/k3ring $(BUILD)/tests/tools/peak
+	$(Q)BUILD=$(BUILD) sh tests/memory_grid.sh
+
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
@@ -175,6 +182,11 @@ STARTERS := batch_cli bench bench_export bench_fio chat_cli chat_terminal choice
 FILES_ASK := pack pack_grid pack_hostile pack_resume paranoid
 tsan-quick:
 	$(Q)$(MAKE) --no-print-directory tsan LEAVE="$(ONE_THREAD) $(STARTERS) $(FILES_ASK)"
+
+# Every command under memcheck; with the allocator of the C library, which valgrind replaces.
+valgrind:
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/valgrind/k3ring BUILD=$(BUILD)/valgrind ALLOCATOR=libc
+	$(Q)BUILD=$(BUILD)/valgrind sh tests/valgrind.sh
 
 # Harnesses of libFuzzer, which clang brings; FUZZ_SECONDS each.
 FUZZ_SECONDS ?= 10
@@ -272,6 +284,7 @@ clean:
 
 -include $(shell find $(BUILD)/obj $(BUILD)/analyze -name '*.d' 2>/dev/null)
 
-.PHONY: all pages tests soak fuzz fuzzers nightly real-faults test test-oracle asan tsan tsan-quick tidy bench \
+.PHONY: all pages tests soak fuzz fuzzers nightly real-faults memory-grid valgrind test test-oracle \
+        asan tsan tsan-quick tidy bench \
         demo analyze analyze-gcc analyze-tidy analyze-cppcheck install uninstall deb clean
 .SECONDARY:

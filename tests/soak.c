@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hours in minutes: many sequences on one engine, then many engines, on the tiny model. Memory and
- * descriptors must stay where they were, and the first sequence must come out the same at the end.
+/* Hours in minutes: many sequences on one engine for each way of having weights, then many engines,
+ * on the tiny model. Memory and descriptors must stay where they were, and the first sequence must
+ * come out the same at the end and everywhere.
  *
  *   soak [TOKENS]     200000 of them, in sequences of at most 256 */
 #include <dirent.h>
@@ -16,7 +17,8 @@
 #define PROMPT_MOST 48U
 #define ENGINES 200U
 #define SETTLE 10U            /* looks before which memory may grow: buffers reach their size */
-#define LOOKS 100U
+#define LOOKS 100U            /* at each engine of many sequences */
+#define PARTS 4U              /* of these looks, after which a line is printed */
 #define GROWTH_MOST (2 * MIB) /* of resident memory after that: an allocator's noise */
 
 struct look {
@@ -86,35 +88,67 @@ static uint32_t run_sequence(struct engine *e, uint64_t number,
     return count + out.count;
 }
 
-static void soak_sequences(uint64_t tokens)
+/* Ways of having weights, with their shares of the tokens: reading all takes ten times as long. */
+static const struct way {
+    const char *name;
+    uint32_t percent;
+    enum io_engine io;
+    uint64_t pin_bytes, expert_slots;
+} ways[] = {
+    {"all streamed, io_uring", 5, IO_URING, 0, 0},
+    {"some pins and a cache, io_uring", 10, IO_URING, MIB, 24},
+    {"all streamed, pread", 1, IO_PREAD, 0, 0},
+    {"all resident", 84, IO_URING, PLAN_ALL, PLAN_ALL},
+};
+
+static void print_look(const struct way *way, uint64_t tokens, const struct look *now)
 {
-    unsigned char first[LOGITS_HASH_BYTES], last[LOGITS_HASH_BYTES];
+    printf("%s: %llu tokens, resident %llu KiB, %u descriptors\n", way->name,
+           (unsigned long long)tokens, (unsigned long long)(now->rss_bytes / KIB),
+           now->descriptors);
+}
+
+/* One engine makes tokens in many sequences; hash is that of its first. */
+static void soak_way(const struct way *way, uint64_t tokens, unsigned char hash[LOGITS_HASH_BYTES])
+{
+    unsigned char last[LOGITS_HASH_BYTES];
     struct engine_options o = soak_options(1);
     struct look settled = {0};
     struct engine *e;
-    uint64_t made = 0;
     uint64_t sequences = 0;
+    o.io = way->io;
+    o.pin_bytes = way->pin_bytes;
+    o.expert_slots = way->expert_slots;
     tiny_need(engine_open(&e, model.dir, &o) == 0, err_message());
+    uint64_t made = run_sequence(e, sequences++, hash);
     for (uint64_t step = 1; step <= LOOKS; step++) {
         while (made < tokens * step / LOOKS) {
-            made += run_sequence(e, sequences, sequences == 0 ? first : last);
-            sequences++;
+            made += run_sequence(e, sequences++, last);
         }
         struct look now = look();
         if (step <= SETTLE) {
             settled = now;
         }
+        if (step == 1 || step % (LOOKS / PARTS) == 0) {
+            print_look(way, made, &now);
+        }
         ck(now.rss_bytes <= settled.rss_bytes + GROWTH_MOST, "memory grew", &settled, &now);
         ck(now.descriptors == settled.descriptors, "descriptors leak", &settled, &now);
     }
     run_sequence(e, 0, last);
-    tiny_need(memcmp(first, last, sizeof first) == 0, "the first sequence comes out the same");
-    struct look end = look();
-    printf("%llu tokens in %llu sequences: resident %llu KiB, then %llu; %u descriptors\n",
-           (unsigned long long)made, (unsigned long long)sequences,
-           (unsigned long long)(settled.rss_bytes / KIB),
-           (unsigned long long)(end.rss_bytes / KIB), end.descriptors);
+    tiny_need(memcmp(hash, last, sizeof last) == 0, "the first sequence comes out the same");
+    printf("%s: %llu sequences\n", way->name, (unsigned long long)sequences);
     engine_close(e);
+}
+
+static void soak_sequences(uint64_t tokens)
+{
+    unsigned char first[LOGITS_HASH_BYTES], other[LOGITS_HASH_BYTES];
+    for (uint32_t i = 0; i < countof(ways); i++) {
+        soak_way(&ways[i], tokens * ways[i].percent / 100, i == 0 ? first : other);
+        tiny_need(i == 0 || memcmp(first, other, sizeof first) == 0,
+                  "each way makes the same of the first sequence");
+    }
 }
 
 static void soak_engines(void)

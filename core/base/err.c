@@ -23,7 +23,9 @@ static void clean(char *text)
         uint32_t code = 0;
         size_t size = utf8_read((const unsigned char *)at, (size_t)(end - at), &code);
         if (size > 0 && utf8_harmless(code)) {
-            memmove(to, at, size);
+            if (to != at) {
+                memmove(to, at, size);
+            }
             to += size;
         } else {
             size = size > 0 ? size : 1;

@@ -205,7 +205,7 @@ static bool extent_flags(int fd, uint32_t *flags)
     uint64_t at = 0;
     *flags = 0;
     for (uint32_t asked = 0; asked < EXTENTS_ASKED; asked++) {
-        memset(room, 0, sizeof *map);
+        memset(room, 0, sizeof room);
         map->fm_start = at;
         map->fm_length = UINT64_MAX - at;
         map->fm_extent_count = EXTENTS_AT_ONCE;
