@@ -8,6 +8,17 @@
 #include "core/model/page_sums.h"
 #include "planner/planner_priv.h"
 
+/* The kernel's page tables count in a memory control group, not among what is resident. A group of
+ * the RAM and 64 MiB has room for this much of them; the rest is taken from the weights. */
+#define PAGE_TABLES_BESIDE (32 * MIB)
+#define PAGE_TABLE_SHARE 512U /* bytes mapped by each byte of them */
+
+static uint64_t page_tables_bytes(uint64_t ram_bytes)
+{
+    uint64_t tables = ram_bytes / PAGE_TABLE_SHARE;
+    return tables - min_u64(tables, PAGE_TABLES_BESIDE);
+}
+
 static uint64_t fixed_bytes(const struct plan_account *a)
 {
     return a->reserve + a->index + a->schedule + a->small + a->state + a->kv + a->drafts +
@@ -296,6 +307,8 @@ static int split(const struct model *model, struct plan *plan, uint64_t trunk)
     place_demand(model, plan, trunk, &d);
     TRY(fix_chunk(model, plan, &d));
     uint64_t room = r->ram_bytes - fixed_bytes(&plan->account) - d.taken_bytes;
+    uint64_t kernel = min_u64(page_tables_bytes(r->ram_bytes), room - d.least_bytes);
+    room -= kernel;
     share_ring(plan, room, streamed_bytes(plan));
     if (!d.pins_given) {
         pin_automatically(plan, room, trunk);
@@ -303,7 +316,7 @@ static int split(const struct model *model, struct plan *plan, uint64_t trunk)
     if (r->expert_slots == PLAN_AUTO && plan->slot_bytes > 0 && streamed_bytes(plan) == 0) {
         uint64_t used = fixed_bytes(&plan->account) + plan->pin_area_bytes +
                         plan->working_slots * plan->slot_bytes;
-        d.slots = min_u64((r->ram_bytes - used) / d.slot_cost, d.slots_max);
+        d.slots = min_u64((r->ram_bytes - used - kernel) / d.slot_cost, d.slots_max);
     }
     plan->cache_slots = (uint32_t)d.slots;
     return 0;

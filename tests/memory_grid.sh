@@ -228,6 +228,12 @@ forget() {
     rm -f "$work/state"
 }
 
+batch_of() { # LINES
+    for i in $(seq 1 "$1"); do
+        printf '{"id": %d, "ids": [%d,2,3,4,5,6], "gen": %d}\n' "$i" "$i" $((i % 3 + 1))
+    done > "$work/batch"
+}
+
 # ---- models ----
 
 make_model() { # NAME OPTIONS..
@@ -244,6 +250,7 @@ make_model() { # NAME OPTIONS..
 
 tiny() {
     make_model tiny
+    batch_of 9
     steps="0 33 66"
     gen=24
     text_ids=$(seq -s , 1 150)
@@ -277,6 +284,7 @@ real_width() {
         return
     }
     make_model real --preset k3 --layers 4 --experts 16 --vocab 4096 --sparse
+    batch_of 2
     forget
     steps="0 20"
     gen=2
@@ -288,11 +296,6 @@ real_width() {
     chats "$work/real" "real width"
 }
 
-i=1
-while [ $i -le 9 ]; do
-    printf '{"id": %d, "ids": [%d,2,3,4,5,6], "gen": %d}\n' $i $i $((i % 3 + 1))
-    i=$((i + 1))
-done > "$work/batch"
 : > "$work/input"
 inside=
 [ -e "$root/memory.limit_in_bytes" ] ||

@@ -268,13 +268,32 @@ START_TEST(a_ring_may_reach_further_than_what_is_in_flight)
 }
 END_TEST
 
+/* Page tables that a control group of the RAM and 64 MiB may have no room for. */
+static uint64_t tables_beyond(const struct plan_request *r)
+{
+    uint64_t tables = r->ram_bytes / 512;
+    return tables > 32 * MIB ? tables - 32 * MIB : 0;
+}
+
+START_TEST(page_tables_have_room_beside_large_plans)
+{
+    static const uint64_t ram_gib[] = {1, 16, 39, 64, 105, 128, 1024};
+    for (size_t i = 0; i < countof(ram_gib); i++) {
+        const struct plan_request r = paper_request(ram_gib[i] * GIB);
+        struct plan *plan = build(k3, &r);
+        ck_assert_uint_le(plan->account.total, r.ram_bytes - tables_beyond(&r));
+        plan_free(plan);
+    }
+}
+END_TEST
+
 START_TEST(with_auto_the_cache_waits_for_the_whole_trunk)
 {
     static const struct {
         uint64_t ram_bytes;
         bool whole;
-    } cases[] = {{1 * GIB, false}, {64 * GIB, false}, {102 * GIB, false}, {105 * GIB, true},
-                 {106 * GIB, true}, {128 * GIB, true}, {4 * TIB, true}};
+    } cases[] = {{1 * GIB, false}, {64 * GIB, false}, {102 * GIB, false}, {106 * GIB, true},
+                 {128 * GIB, true}, {4 * TIB, true}};
     for (size_t i = 0; i < countof(cases); i++) {
         const struct plan_request r = paper_request(cases[i].ram_bytes);
         struct plan *plan = build(k3, &r);
@@ -284,7 +303,7 @@ START_TEST(with_auto_the_cache_waits_for_the_whole_trunk)
         ck_assert(whole == (plan->cache_slots > 0));
         ck_assert(whole == (plan->ring_bytes == 0));
         if (whole) {
-            uint64_t rest = cases[i].ram_bytes - plan->account.total;
+            uint64_t rest = cases[i].ram_bytes - plan->account.total - tables_beyond(&r);
             ck_assert(plan->cache_slots == 82432 || rest < plan->slot_bytes + 200);
         }
         plan_free(plan);
@@ -475,6 +494,7 @@ static Suite *budget_suite(void)
     tcase_add_test(figures, the_real_geometry_runs_in_one_gib);
     tcase_add_test(figures, at_its_floor_a_plan_has_one_ring_tile_and_one_working_slot);
     tcase_add_test(figures, a_ring_may_reach_further_than_what_is_in_flight);
+    tcase_add_test(figures, page_tables_have_room_beside_large_plans);
     tcase_add_test(figures, with_auto_the_cache_waits_for_the_whole_trunk);
     tcase_add_loop_test(figures, pins_are_spread_evenly_over_the_walk, 0, 3);
     tcase_add_loop_test(figures, prefix_pins_are_the_first_tiles_of_the_walk_at_equal_ram, 0, 3);
