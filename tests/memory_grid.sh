@@ -14,7 +14,7 @@ REAL_WIDTH=${REAL_WIDTH:-1}
 ONLY=${ONLY:-}
 margin=$((64 * 1024 * 1024))
 root=/sys/fs/cgroup/memory
-group=$root/k3ring-memory-grid
+group=$root/k3ring-memory-grid-$$
 passed=0
 failed=0
 

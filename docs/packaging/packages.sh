@@ -5,7 +5,7 @@
 #   packages.sh oracle   also what make test-oracle uses, unless node and npm are there already
 #   packages.sh analyze  also what make analyze uses
 #   packages.sh fuzz     also what make fuzz uses
-#   packages.sh faults   also what make real-faults uses
+#   packages.sh faults   also what make real-faults, memory-grid and valgrind use
 #   packages.sh deb      also what make deb uses, and what its check does
 set -eu
 build="gcc make pkg-config libc6-dev liburing-dev libjemalloc-dev libcjson-dev nettle-dev libxxhash-dev
@@ -14,7 +14,7 @@ tests="clang check libsubunit-dev libsimde-dev locales gnuplot-nox fio mandoc zs
 analyze="clang clang-tidy cppcheck"
 fuzz="$tests libclang-rt-dev" # libFuzzer is no part of clang itself
 deb="dpkg-dev binutils lintian"
-faults="fuse3 libfuse3-dev xfsprogs btrfs-progs e2fsprogs util-linux mount"
+faults="fuse3 libfuse3-dev xfsprogs btrfs-progs e2fsprogs util-linux mount valgrind"
 wanted=$build
 case ${1:-} in
 test) wanted="$build $tests" ;;
