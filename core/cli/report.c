@@ -168,8 +168,13 @@ static void add_settings(cJSON *root, const struct run_report *r)
     number(s, "tile", p->tile_bytes);
     number(s, "chunk", p->chunk);
     number(s, "context", p->request.context);
-    number(s, "slab_bytes", f->slab_mapped_bytes);
-    number(s, "slab_huge_bytes", f->slab_huge_bytes);
+    if (f->slab_mapped_bytes > 0) {
+        number(s, "slab_bytes", f->slab_mapped_bytes);
+        number(s, "slab_huge_bytes", f->slab_huge_bytes);
+    } else {
+        cJSON_AddNullToObject(s, "slab_bytes");
+        cJSON_AddNullToObject(s, "slab_huge_bytes");
+    }
 }
 
 cJSON *report_json(const struct run_report *r)

@@ -476,8 +476,10 @@ static void list_places(const struct engine *e, struct engine_facts *out)
 
 void engine_facts(const struct engine *e, struct engine_facts *out)
 {
-    struct slab_statement slab;
-    slab_state(e->slab, &slab);
+    struct slab_statement slab = {0};
+    if (!engine_interrupted(e)) { /* the kernel counts for long, and who stopped it waits */
+        slab_state(e->slab, &slab);
+    }
     *out = (struct engine_facts){
         .isa = e->kernels->name,
         .io_engine = io_engine_name(e->io),

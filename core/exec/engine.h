@@ -117,7 +117,7 @@ struct engine_facts {
     uint32_t threads;             /* workers there are */
     uint32_t workers;             /* of them compute passes of few tokens */
     char workers_why[96];
-    uint64_t slab_mapped_bytes, slab_huge_bytes;
+    uint64_t slab_mapped_bytes, slab_huge_bytes; /* 0 once interrupted: not counted */
     uint64_t ram_bytes;
     uint32_t alignment;           /* the strictest any file asks for, <= PAGE_BYTES */
     struct io_place place[ENGINE_PLACES_MAX]; /* file systems the shards lie on */
