@@ -1,5 +1,5 @@
 # k3ring: one flat build. `make` leaves build/k3ring; V=1 shows the commands.
-#   make test | test-oracle | asan | tsan | fuzz | soak | bench | tidy | analyze | demo | clean
+#   make test | test-oracle | asan | tsan | tsan-quick | fuzz | soak | bench | tidy | analyze | demo | clean
 #   make install DESTDIR= PREFIX= | uninstall DESTDIR= PREFIX= | deb
 #   make nightly | valgrind | real-faults, memory-grid (as root)
 ifeq ($(origin CC),default)
@@ -20,6 +20,9 @@ LDFLAGS  += -pthread -pie -Wl,-z,relro,-z,now,-z,noexecstack
 LIBS     := -luring -lcjson -lnettle -lxxhash -lpcre2-8 -ledit -lm
 # jemalloc or libc. Sanitizers bring their own, and their own flags.
 ALLOCATOR ?= jemalloc
+ifeq ($(filter jemalloc libc,$(ALLOCATOR)),)
+$(error ALLOCATOR is jemalloc or libc, not $(ALLOCATOR))
+endif
 ifeq ($(SANITIZE)$(filter jemalloc,$(ALLOCATOR)),jemalloc)
 LIBS     += -ljemalloc
 CPPFLAGS += -DK3RING_JEMALLOC
@@ -32,7 +35,7 @@ LDFLAGS  += -fsanitize=$(SANITIZE)
 CPPFLAGS += -DK3RING_DEBUG -DK3RING_SANITIZED
 endif
 
-ifdef NIGHTLY
+ifeq ($(NIGHTLY),1)
 CPPFLAGS += -DK3RING_NIGHTLY
 endif
 
@@ -125,9 +128,13 @@ pages: $(PAGES)
 
 tests: $(UNIT) $(TESTS) $(BUILD)/k3ring $(PAGES)
 
-# LEAVE="NAME ...": programs not to run, without _test.
-LEAVE    ?=
-RUN_TESTS = $(filter-out $(addprefix %/,$(addsuffix _test,$(LEAVE))),$(UNIT) $(TESTS))
+# LEAVE="NAME unit/NAME ...": programs not to run, without _test.
+LEAVE     :=
+LEFT      := $(patsubst %,$(BUILD)/tests/%_test,$(LEAVE))
+RUN_TESTS := $(filter-out $(LEFT),$(UNIT) $(TESTS))
+ifneq ($(filter-out $(UNIT) $(TESTS),$(LEFT)),)
+$(error LEAVE: there is no $(filter-out $(UNIT) $(TESTS),$(LEFT)))
+endif
 
 test: tests
 	$(if $(LEAVE),@echo "not run here: $(sort $(LEAVE))")
@@ -141,7 +148,8 @@ nightly:
 	$(Q)$(MAKE) --no-print-directory test BUILD=$(BUILD)/nightly NIGHTLY=1
 	$(BUILD)/nightly/tests/seeds_test $(NIGHTLY_SEEDS)
 	$(BUILD)/nightly/tests/ring_fault_test $(NIGHTLY_FAULTS)
-	$(Q)$(MAKE) --no-print-directory asan tsan
+	$(Q)$(MAKE) --no-print-directory asan
+	$(Q)$(MAKE) --no-print-directory tsan
 
 # File systems, limits and kernels as they really are; needs root and says what it cannot try.
 FUSE_LIBS := $(shell pkg-config --libs fuse3 2>/dev/null)
@@ -175,7 +183,7 @@ tsan:
 # the engine and of the bench, and those that ask what files may hold.
 THREADED := crew err figures io io_lane model picture progress queue reader report safetensors slab \
             slab_ring synth tokenizer tune watch
-ONE_THREAD := $(filter-out $(THREADED),$(patsubst tests/unit/%_test.c,%,$(UNIT_SRC))) reference
+ONE_THREAD := $(filter-out $(THREADED:%=unit/%),$(UNIT_SRC:tests/%_test.c=%)) reference
 STARTERS := batch_cli bench bench_export bench_fio chat_cli chat_terminal choice cli compare_cli doctor \
             elf first_run habit memory pages prompt record replay replay_device score state_cli \
             symptom terminal tokenize trained tuning verify

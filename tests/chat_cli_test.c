@@ -422,7 +422,6 @@ START_TEST(a_session_that_another_wrote_is_not_replaced)
     for (int i = 0; i < 3000 && access(session, F_OK) != 0; i++) {
         usleep(10000);
     }
-    usleep(50000); /* it may still be looking at what it wrote */
     tiny_put(&folder, "session.k3", "another's", 9);
     ck_assert_int_eq(write(line, "Hello\n", 6), 6);
     process_wait(&process);

@@ -4,23 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/cli/chat.h"
 
-static void look(const struct chat_session *s, struct stat *now)
+static struct stat look(const struct chat_session *s)
 {
-    if (stat(s->cli->session, now) != 0) {
-        *now = (struct stat){.st_ino = 0};
-    }
+    struct stat now;
+    return stat(s->cli->session, &now) == 0 ? now : (struct stat){.st_ino = 0};
 }
 
 /* Two conversations in one file would take turns in losing what was said. */
 static int check_unchanged(const struct chat_session *s)
 {
-    struct stat now;
-    look(s, &now);
+    struct stat now = look(s);
     bool same = now.st_ino == s->seen.st_ino && now.st_dev == s->seen.st_dev &&
                 now.st_size == s->seen.st_size &&
                 now.st_mtim.tv_sec == s->seen.st_mtim.tv_sec &&
@@ -45,7 +44,7 @@ int chat_session_read(struct chat_session *s)
     }
     TRY(output_check_regular("session", cli->session));
     TRY(output_check(cli->session)); /* before the first turn, not after it */
-    look(s, &s->seen);
+    s->seen = look(s);
     if (!file_exists(cli->session)) {
         return 0;
     }
@@ -96,13 +95,21 @@ static int write_session(struct chat_session *s, const char *notes, struct outpu
     const struct saved_extra extra = {
         .tag = SAVED_CHAT, .ids = s->talk.ids.ids, .id_count = (uint32_t)s->talk.ids.count,
         .notes = notes, .notes_bytes = strlen(notes)};
+    struct stat made = {.st_ino = 0};
     output_private(out); /* what was said is nobody else's */
     int rc = saved_state_write(s->engine, &extra, out->file);
+    if (rc == 0 && fflush(out->file) == 0) { /* what fails is seen again at the end */
+        (void)fsync(fileno(out->file));      /* the long part of it, before the last look */
+        (void)fstat(fileno(out->file), &made);
+    }
+    rc = rc == 0 ? check_unchanged(s) : rc;
     if (rc < 0) {
         output_abandon(out);
         return rc;
     }
-    return output_commit(out);
+    TRY(output_commit(out));
+    s->seen = made;
+    return 0;
 }
 
 int chat_session_keep(struct chat_session *s)
@@ -116,8 +123,5 @@ int chat_session_keep(struct chat_session *s)
     int rc = notes != NULL ? output_open(&out, s->cli->session) : ERR_MEMORY;
     rc = rc == 0 ? write_session(s, notes, &out) : rc;
     free(notes);
-    if (rc == 0) {
-        look(s, &s->seen);
-    }
     return rc;
 }

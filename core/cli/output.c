@@ -200,11 +200,13 @@ int output_open(struct output *out, const char *path)
 
 void output_abandon(struct output *out)
 {
+    if (out->temporary != NULL) {
+        unlink(out->temporary); /* while it is locked, if it still is: the name is ours */
+    }
     if (out->file != NULL && out->file != stdout) {
         fclose(out->file);
     }
     if (out->temporary != NULL) {
-        unlink(out->temporary);
         forget(out->temporary);
         free(out->temporary);
     }
@@ -245,6 +247,7 @@ int output_commit(struct output *out)
     if (!bad && out->temporary != NULL) {
         bad = fsync(fileno(out->file)) != 0 && errno != EINVAL;
     }
+    int lock = out->temporary != NULL ? dup(fileno(out->file)) : -1; /* until it has its name */
     if (!bad && out->file != stdout) {
         bad = fclose(out->file) != 0;
         out->file = NULL;
@@ -254,6 +257,9 @@ int output_commit(struct output *out)
         if (!bad) {
             flush_folder(out->path);
         }
+    }
+    if (lock >= 0) {
+        close(lock);
     }
     int rc = bad ? refuse(strcmp(out->path, "-") == 0 ? "standard output" : out->path,
                           "cannot be written") : 0;

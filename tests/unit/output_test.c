@@ -2,6 +2,8 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -11,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/cli/output.h"
+#include "core/cli/temporary.h"
 #include "tests/support/suite.h"
 
 #define NOBODY 65534
@@ -272,6 +275,35 @@ START_TEST(two_processes_of_one_number_write_side_by_side)
 }
 END_TEST
 
+static atomic_bool sweeping;
+
+static void *sweep_all_the_time(void *unused)
+{
+    while (atomic_load(&sweeping)) {
+        temporary_sweep(path);
+    }
+    return unused;
+}
+
+/* Its lock holds until it has its name. */
+START_TEST(a_finished_file_is_not_taken_for_a_dead_process_s)
+{
+    pthread_t sweeper;
+    struct output out;
+    atomic_store(&sweeping, true);
+    ck_assert_int_eq(pthread_create(&sweeper, NULL, sweep_all_the_time, NULL), 0);
+    for (int i = 0; i < 200; i++) {
+        ck_assert_int_eq(output_open(&out, path), 0);
+        fputs("whole", out.file);
+        ck_assert_msg(output_commit(&out) == 0, "file %d: %s", i, err_message());
+    }
+    atomic_store(&sweeping, false);
+    pthread_join(sweeper, NULL);
+    expect_text(path, "whole");
+    ck_assert_int_eq(files(false), 1);
+}
+END_TEST
+
 START_TEST(the_reason_outlives_a_write_that_failed_earlier)
 {
     struct output out;
@@ -387,6 +419,7 @@ static Suite *output_suite(void)
     tcase_add_test(file, what_dead_processes_left_of_a_file_is_removed);
     tcase_add_test(file, what_may_be_anothers_is_left_alone);
     tcase_add_test(file, two_processes_of_one_number_write_side_by_side);
+    tcase_add_test(file, a_finished_file_is_not_taken_for_a_dead_process_s);
     tcase_add_test(file, the_reason_outlives_a_write_that_failed_earlier);
     tcase_add_test(file, a_symbolic_link_is_written_through);
     TCase *refusal = tcase_create("refusal");
