@@ -22,12 +22,8 @@
 #include "tests/support/command.h"
 #include "tests/support/suite.h"
 
-/* On a busy machine; by itself it takes milliseconds. */
-#ifdef K3RING_SANITIZED
-#define SOON_NS 30000000000ULL
-#else
-#define SOON_NS 5000000000ULL
-#endif
+#define SOON_NS 30000000000ULL /* on a busy machine; by itself it takes milliseconds */
+#define SLOW "--ram 64M --pin 0 --tile 4K --io-depth 1"
 
 static struct tiny tiny;
 static char json[TINY_PATH_BYTES], other[TINY_PATH_BYTES], in_path[TINY_PATH_BYTES];
@@ -102,7 +98,8 @@ START_TEST(waiting_for_input_ends_at_once)
     for (size_t i = 0; i < countof(words); i++) {
         process_start(&process, folder.dir, process_binary(), "%s %s %s --json %s", words[i],
                       tiny.dir, input[i], json);
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        process_await_handler(&process, signals[i]);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL); /* it may be reading by then */
         stop(signals[i]);
         ck_assert_int_eq(outputs(), 0);
     }
@@ -118,7 +115,7 @@ START_TEST(a_stopped_batch_says_so_in_its_report)
     tiny_path(&folder, "prompts", prompts);
     tiny_put(&folder, "prompts", lines, sizeof lines - 1);
     process_start(&process, folder.dir, process_binary(),
-                  "batch %s %s --out %s --json %s --ram 64M --pin 0 --tile 4K --io-depth 1",
+                  "batch %s %s --out %s --json %s " SLOW,
                   tiny.dir, prompts, other, json);
     await(json, 0);
     stop(SIGTERM);
@@ -134,7 +131,7 @@ END_TEST
 
 START_TEST(a_stopped_verification_is_no_verdict)
 {
-    process_start(&process, folder.dir, process_binary(), "verify %s --golden --json %s",
+    process_start(&process, folder.dir, process_binary(), "verify %s --golden --json %s " SLOW,
                   tiny.dir, json);
     await(json, 0);
     stop(SIGINT);
@@ -149,7 +146,7 @@ END_TEST
 START_TEST(a_stopped_benchmark_reports_what_it_measured)
 {
     process_start(&process, folder.dir, process_binary(),
-                  "bench %s --ram 64M --pin 0 --tile 4K --io-depth 1 --limit-time 0 --warmup 0 "
+                  "bench %s " SLOW " --limit-time 0 --warmup 0 "
                   "--tokens 4000 --trace %s --output-format json --output %s", tiny.dir, other,
                   json);
     await(other, 4096); /* some tokens */

@@ -245,29 +245,6 @@ START_TEST(where_there_is_no_drive_the_defaults_stay)
 }
 END_TEST
 
-/* Whether it is the program by now, and a signal does not end it at once. */
-static bool catches(int signal_number)
-{
-    char path[64];
-    char line[256];
-    unsigned long long caught = 0;
-    snprintf(path, sizeof path, "/proc/%d/exe", (int)process.pid);
-    ssize_t length = readlink(path, line, sizeof line - 1);
-    line[length > 0 ? length : 0] = '\0';
-    if (strcmp(line, process_binary()) != 0) {
-        return false;
-    }
-    snprintf(path, sizeof path, "/proc/%d/status", (int)process.pid);
-    FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        sscanf(line, "SigCgt: %llx", &caught);
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return (caught >> (signal_number - 1) & 1) != 0;
-}
-
 /* The signal meets the measurement or the run behind it, whichever is under way. */
 START_TEST(a_signal_ends_the_measurement)
 {
@@ -275,9 +252,7 @@ START_TEST(a_signal_ends_the_measurement)
     forget();
     process_start(&process, folder.dir, process_binary(), RUN "--gen 4000 --pin 0 --remeasure "
                   AUTO, large.dir);
-    for (int turn = 0; turn < 60000 && !catches(signals[_i]); turn++) {
-        usleep(1000);
-    }
+    process_await_handler(&process, signals[_i]);
     usleep(300000);
     kill(process.pid, signals[_i]);
     process_wait(&process);

@@ -132,3 +132,31 @@ void process_wait(struct process *p)
     slurp(p, "out", p->out);
     slurp(p, "err", p->err);
 }
+
+static bool catches(const struct process *p, int signal_number)
+{
+    char path[64], line[256];
+    unsigned long long caught = 0;
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)p->pid);
+    ssize_t length = readlink(path, line, sizeof line - 1);
+    line[length > 0 ? length : 0] = '\0';
+    if (strcmp(line, process_binary()) != 0) {
+        return false;
+    }
+    snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        sscanf(line, "SigCgt: %llx", &caught);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return (caught >> (signal_number - 1) & 1) != 0;
+}
+
+void process_await_handler(const struct process *p, int signal_number)
+{
+    for (int turn = 0; turn < 60000 && !catches(p, signal_number); turn++) {
+        usleep(1000);
+    }
+}

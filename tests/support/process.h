@@ -31,5 +31,7 @@ void process_start(struct process *p, const char *folder, const char *program,
 void process_wait(struct process *p);
 /* What stands on standard output so far. */
 void process_peek(struct process *p);
+/* Waits until it is the program that has been started and catches the signal, at most a minute. */
+void process_await_handler(const struct process *p, int signal_number);
 
 #endif
