@@ -4,12 +4,12 @@
  * the workers and back; verdicts and done() stay with the owner. */
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/thread.h"
 #include "io/io_priv.h"
 
 #define POOL_THREADS_MAX 16U
@@ -63,16 +63,11 @@ static void *worker(void *arg)
 static int start_threads(struct io *io, struct pool *pool)
 {
     uint32_t count = (uint32_t)min_u64(io->handed_limit, POOL_THREADS_MAX);
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     while (rc == 0 && pool->thread_count < count) {
-        rc = pthread_create(&pool->thread[pool->thread_count], NULL, worker, io);
+        rc = thread_create(&pool->thread[pool->thread_count], NULL, worker, io);
         pool->thread_count += rc == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0 && pool->thread_count == 0) {
         return err_set(ERR_MEMORY, "no thread for reading could be started: %s; raise ulimit -u",
                        strerror(rc));

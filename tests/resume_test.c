@@ -5,11 +5,16 @@
  * gives in one go, bit for bit. */
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/nondet.h"
+#include "core/base/proc.h"
 #include "core/exec/saved_state.h"
 #include "tests/support/amount.h"
 #include "tests/support/grid.h"
@@ -357,6 +362,33 @@ START_TEST(generation_ends_with_the_context_and_says_so)
 }
 END_TEST
 
+/* A handler that stops an engine runs on the thread that closes it, never beside it. */
+START_TEST(signals_are_for_the_thread_that_opened_the_engine)
+{
+    struct engine_options options = options_for(TEXT);
+    struct engine *e = NULL;
+    uint32_t others = 0;
+    options.io = IO_PREAD;
+    ck_assert_msg(engine_open(&e, tiny.dir, &options) == 0, "%s", err_message());
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
+        char status[4096];
+        if (atol(entry->d_name) <= 0 || atol(entry->d_name) == getpid() ||
+            !proc_text(status, sizeof status, "/proc/self/task/%s/status", entry->d_name)) {
+            continue;
+        }
+        unsigned long long held = strtoull(strstr(status, "SigBlk:") + 7, NULL, 16);
+        unsigned long long ask = 1ULL << (SIGINT - 1) | 1ULL << (SIGTERM - 1) |
+                                 1ULL << (SIGHUP - 1);
+        ck_assert_msg((held & ask) == ask, "a thread takes signals: %s", status);
+        others++;
+    }
+    closedir(tasks);
+    engine_close(e);
+    ck_assert_uint_ge(others, 3); /* reads, a pread, a worker */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("resume");
@@ -367,6 +399,7 @@ int main(void)
     tcase_add_test(tests, after_a_pass_that_failed_in_its_middle_nothing_goes_on);
     tcase_add_test(tests, generation_that_goes_on_makes_the_tokens_of_an_unbroken_one);
     tcase_add_test(tests, generation_ends_with_the_context_and_says_so);
+    tcase_add_test(tests, signals_are_for_the_thread_that_opened_the_engine);
     suite_add_tcase(suite, tests);
     tiny_make(&tiny, TINY_MEMORY);
     tiny_folder(&files, TINY_MEMORY);

@@ -10,7 +10,7 @@
 #include "core/base/nondet.h"
 #include "core/cli/bench_priv.h"
 #include "core/cli/recorder.h"
-#include "core/cli/signals.h"
+#include "core/cli/running.h"
 
 #define LOG_SLACK 64U
 #define LOG_PASSES_AHEAD 3U       /* what log_full() keeps free, and reads ahead */
@@ -29,18 +29,6 @@ struct measuring {
     struct engine_stats from, last, now; /* measuring began; the token before; the latest one */
     struct recorder recorder;     /* of the first round, when asked for */
 };
-
-static struct engine *running;
-
-void bench_on_signal(void)
-{
-    if (running != NULL) {
-        engine_interrupt(running);
-        signals_say("k3ring: stopping after this pass; once more to stop at once\n");
-    } else {
-        signals_say_soon();
-    }
-}
 
 /* ---- room for what is written down ---- */
 
@@ -361,14 +349,11 @@ static int open_engine(struct bench_stage *stage, struct engine **e)
 static int run_engine(struct bench_stage *stage, struct engine *e, struct generate_request *g,
                       struct generate_result *made)
 {
-    running = e;
-    if (signals_caught() != 0) {
-        engine_interrupt(e);
-    }
+    running_begin(e);
     g->ids = stage->request->ids;
     g->id_count = stage->request->id_count;
     int rc = generate(e, g, made);
-    running = NULL;
+    running_end();
     progress_clear(&stage->progress);
     return rc;
 }

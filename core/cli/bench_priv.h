@@ -43,9 +43,6 @@ int bench_limit(struct bench_stage *stage, enum bench_job_kind kind);
 /* The measured reads of the inference job again. */
 int bench_replay(struct bench_stage *stage);
 
-/* For signals_catch(): a running engine stops at its next border. */
-void bench_on_signal(void);
-
 /* Whether the plan holds what is written down as well. ERR_FIT. */
 int bench_records_fit(struct bench_stage *stage);
 int bench_inference(struct bench_stage *stage);

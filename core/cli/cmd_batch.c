@@ -18,7 +18,7 @@
 #include "core/cli/output.h"
 #include "core/cli/progress.h"
 #include "core/cli/report.h"
-#include "core/cli/signals.h"
+#include "core/cli/running.h"
 #include "core/exec/batch.h"
 
 #include <cjson/cJSON.h>
@@ -49,18 +49,6 @@ const struct command command_batch = {
     "may have \"temperature\", \"top_p\", \"top_k\", \"min_p\", \"repetition_penalty\", \"seed\".\n"
     "An interrupted batch goes on when the same command is given again.",
     rows, countof(rows), 2, 2};
-
-static _Atomic(struct engine *) running; /* for the signal handler, on any thread */
-
-static void on_signal(void)
-{
-    if (running != NULL) {
-        engine_interrupt(running);
-        signals_say("k3ring: stopping after this pass; the same command goes on later\n");
-    } else {
-        signals_say_soon();
-    }
-}
 
 struct batch_job {
     const struct batch_cli *cli;
@@ -279,12 +267,9 @@ static int run_engine(struct batch_job *job)
     if (!job->cli->engine.quiet) {
         report_settings(job->engine);
     }
-    running = job->engine;
-    if (signals_caught() != 0) {
-        engine_interrupt(job->engine);
-    }
+    running_begin(job->engine);
     int rc = run_lines(job);
-    running = NULL;
+    running_end();
     engine_stats(job->engine, &stats);
     if (!job->cli->engine.quiet && job->totals.passes > 0) {
         print_totals(job, &stats);
@@ -361,7 +346,7 @@ int cmd_batch(int argc, char **argv)
     }
     TRY(check_outputs(&cli, operand[1]));
     struct batch_job job = {.cli = &cli};
-    signals_catch(on_signal, output_remove_temporaries);
+    running_catch("k3ring: stopping after this pass; the same command goes on later\n");
     int rc = open_and_run(&job, operand[0], operand[1]);
     engine_close(job.engine);
     batch_journal_close(&job.journal);

@@ -18,7 +18,7 @@
 #include "core/cli/output.h"
 #include "core/cli/picture.h"
 #include "core/cli/prompt.h"
-#include "core/cli/signals.h"
+#include "core/cli/running.h"
 #include "core/cli/synth_watch.h"
 #include "core/cli/text.h"
 
@@ -507,7 +507,7 @@ int cmd_bench(int argc, char **argv)
         free(b);
         return output_flush_stdout();
     }
-    signals_catch(bench_on_signal, output_remove_temporaries);
+    running_catch("k3ring: stopping after this pass; once more to stop at once\n");
     char *line = command_line(argc, argv);
     b->request.command = line != NULL ? line : "";
     rc = rc < 0 ? rc : choose_model(b, &dir);

@@ -21,6 +21,7 @@
 #include "core/cli/run_state.h"
 #include "core/cli/run_text.h"
 #include "core/cli/sample_options.h"
+#include "core/cli/running.h"
 #include "core/cli/signals.h"
 #include "core/cli/text.h"
 #include "core/exec/draft.h"
@@ -77,21 +78,9 @@ const struct command command_run = {
     "text.",
     rows, countof(rows), 1, 1};
 
-static _Atomic(struct engine *) running; /* for the signal handler, on any thread */
-
-/* Inside the handler: only what is safe there. */
-static void on_signal(void)
-{
-    if (running != NULL) {
-        engine_interrupt(running);
-        signals_say("k3ring: stopping after this pass; once more to stop at once\n");
-    } else {
-        signals_say_soon();
-    }
-}
-
 struct run {
     const struct run_cli *cli;
+    struct engine *engine;
     struct generate_request request;
     struct generate_result result;
     struct prompt prompt; /* all ids of the sequence: of the state, then of the prompt */
@@ -171,10 +160,10 @@ static void on_logits(void *ctx, uint32_t step, const float *logits)
 {
     struct run *run = ctx;
     if (step == 0 && run->dump.file != NULL) {
-        fwrite(logits, sizeof *logits, engine_model(running)->config.vocab, run->dump.file);
+        fwrite(logits, sizeof *logits, engine_model(run->engine)->config.vocab, run->dump.file);
         run->dump_rc = output_commit(&run->dump);
         if (run->dump_rc < 0) {
-            engine_interrupt(running);
+            engine_interrupt(run->engine);
         }
     }
 }
@@ -182,7 +171,7 @@ static void on_logits(void *ctx, uint32_t step, const float *logits)
 static void on_positions(void *ctx, uint32_t count)
 {
     struct run *run = ctx;
-    recorder_add(&run->recorder, running, count);
+    recorder_add(&run->recorder, run->engine, count);
 }
 
 static int write_json(struct run *run, const struct run_report *report)
@@ -267,6 +256,7 @@ static int save_heat(struct run *run, struct engine *e, int rc)
 static int run_engine(struct run *run, struct engine *e)
 {
     uint64_t read_before = memory_storage_read_bytes();
+    run->engine = e;
     engine_on_tick(e, on_tick, run);
     int rc = generate(e, &run->request, &run->result);
     progress_clear(&run->progress);
@@ -487,13 +477,10 @@ static int open_and_run(struct run *run, const char *model)
         report_settings(e);
         print_sampling(run);
     }
-    running = e;
-    if (signals_caught() != 0) {
-        engine_interrupt(e);
-    }
+    running_begin(e);
     progress_begin(&run->progress, "reading", cli->engine.quiet);
     rc = run_engine(run, e);
-    running = NULL;
+    running_end();
     engine_close(e);
     return rc;
 }
@@ -509,7 +496,8 @@ int cmd_run(int argc, char **argv)
         return output_flush_stdout();
     }
     struct run run = {.cli = &cli};
-    signals_catch(on_signal, output_remove_temporaries); /* before any file is made */
+    /* Before any file is made. */
+    running_catch("k3ring: stopping after this pass; once more to stop at once\n");
     int rc = output_spare_model(model);
     rc = rc == 0 ? prepare(&run, &cli, model) : rc;
     if (rc >= 0) {

@@ -16,6 +16,7 @@
 #include "core/cli/prompt.h"
 #include "core/cli/report.h"
 #include "core/cli/score_report.h"
+#include "core/cli/running.h"
 #include "core/cli/signals.h"
 
 #define WINDOW_AUTO 8192U
@@ -46,19 +47,6 @@ const struct command command_score = {
     "Reads the text in FILE (-: standard input) and prints how likely MODEL finds it. Every token\n"
     "but the first is judged by those before it.",
     rows, countof(rows), 1, 2};
-
-static _Atomic(struct engine *) running; /* for the signal handler, on any thread */
-
-/* Inside the handler: only what is safe there. */
-static void on_signal(void)
-{
-    if (running != NULL) {
-        engine_interrupt(running);
-        signals_say("k3ring: stopping after this pass; once more to stop at once\n");
-    } else {
-        signals_say_soon();
-    }
-}
 
 struct score_job {
     const struct score_cli *cli;
@@ -116,15 +104,12 @@ static int run_engine(struct score_job *job, struct engine *e)
     if (!job->cli->engine.quiet) {
         report_settings(e);
     }
-    running = e;
-    if (signals_caught() != 0) {
-        engine_interrupt(e);
-    }
+    running_begin(e);
     progress_begin(&job->progress, "scoring", job->cli->engine.quiet);
     engine_on_tick(e, on_tick, job);
     int rc = score_run(e, &job->request, &job->result);
     progress_clear(&job->progress);
-    running = NULL;
+    running_end();
     return report(job, e, rc, read_before);
 }
 
@@ -200,7 +185,8 @@ int cmd_score(int argc, char **argv)
         return output_flush_stdout();
     }
     struct score_job job = {.cli = &cli};
-    signals_catch(on_signal, output_remove_temporaries); /* before any file is made */
+    /* Before any file is made. */
+    running_catch("k3ring: stopping after this pass; once more to stop at once\n");
     int rc = output_spare_model(operand[0]);
     rc = rc == 0 ? prepare(&job, operand[0], operand[1]) : rc;
     rc = rc >= 0 ? open_and_run(&job, operand[0]) : rc;

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "core/base/nondet.h"
+#include "core/base/thread.h"
 #include "core/cli/doctor.h"
 
 #define BUFFER_BYTES (256 * MIB)
@@ -57,7 +58,7 @@ static uint64_t read_all(const uint64_t *words, uint32_t threads)
     uint32_t begun = 0;
     for (uint32_t i = 0; i < threads; i++) {
         share[i] = (struct share){.word = words + i * each, .count = each, .until_ns = until_ns};
-        if (pthread_create(&thread[begun], NULL, read_share, &share[i]) == 0) {
+        if (thread_create(&thread[begun], NULL, read_share, &share[i]) == 0) {
             begun++;
         }
     }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/thread.h"
 #include "core/cli/pack_priv.h"
 #include "core/cli/progress.h"
 #include "core/cli/signals.h"
@@ -118,7 +119,7 @@ int pack_pool_run(struct pack_pool *pool)
     atomic_init(&pool->running, wanted);
     pool->error = 0;
     while (started < wanted &&
-           pthread_create(&threads[started], NULL, thread_main, pool) == 0) {
+           thread_create(&threads[started], NULL, thread_main, pool) == 0) {
         started++;
     }
     atomic_fetch_sub(&pool->running, wanted - started);

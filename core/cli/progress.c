@@ -2,12 +2,12 @@
 #include "core/cli/progress.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/base/nondet.h"
+#include "core/base/thread.h"
 
 #define INTERVAL_NS 200000000ULL
 #define MARK_NS 10000000000ULL
@@ -81,14 +81,10 @@ void progress_wait(struct progress *p, const char *detail)
     if (p->wake_fd < 0) {
         return;
     }
-    sigset_t all, before;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    p->counting = pthread_create(&p->thread, &attributes, count, p) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->counting = thread_create(&p->thread, &attributes, count, p) == 0;
     pthread_attr_destroy(&attributes);
     p->shown = p->counting;
     if (!p->counting) {

@@ -73,11 +73,6 @@ void signals_say(const char *line)
     (void)!write(STDERR_FILENO, line, strlen(line));
 }
 
-void signals_say_soon(void)
-{
-    signals_say("k3ring: stopping soon; once more to stop at once\n");
-}
-
 int signals_wait_begin(void)
 {
     atomic_store(&waiting, true); /* first: a signal is either seen below or ends all */

@@ -12,9 +12,6 @@ void signals_catch(void (*on_first)(void), void (*on_end)(void));
 /* From on_first: a line of talk, where a progress line may stand; nothing when nobody reads. */
 void signals_say(const char *line);
 
-/* From on_first, with the engine not yet open or closed again. */
-void signals_say_soon(void);
-
 /* Between the two nothing is made, only input awaited, perhaps for ever: a signal ends the program
  * at once. ERR_STOPPED when one came before. */
 int signals_wait_begin(void);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/thread.h"
 #include "core/cli/synth_fill.h"
 
 #define BUFFER_BYTES (4 * MIB)
@@ -231,7 +232,7 @@ static void run_writers(struct job *job)
     const uint32_t limit = (uint32_t)min_u64(WRITERS_MAX, job->geometry->shard_count);
     uint32_t count = 0;
     while (count < min_u64(wanted, limit) &&
-           pthread_create(&threads[count], NULL, writer_main, job) == 0) {
+           thread_create(&threads[count], NULL, writer_main, job) == 0) {
         count++;
     }
     if (count == 0) {

@@ -12,7 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/cli/progress.h"
-#include "core/cli/signals.h"
+#include "core/cli/running.h"
 #include "core/cli/text.h"
 #include "core/cli/tuning.h"
 #include "core/exec/generate.h"
@@ -33,15 +33,6 @@ struct run {
     struct progress progress;
     int rc;                    /* of what happens inside generate() */
 };
-
-static _Atomic(struct engine *) running; /* for the signal handler */
-
-static void on_signal(void)
-{
-    if (running != NULL) {
-        engine_interrupt(running);
-    }
-}
 
 /* ---- rows ---- */
 
@@ -343,10 +334,7 @@ static int open_tokenizer(struct verify *v, struct tokenizer **out)
 
 static int run_prompts(struct run *run, const struct golden_table *table, bool quiet)
 {
-    running = run->engine;
-    if (signals_caught() != 0) {
-        engine_interrupt(run->engine);
-    }
+    running_begin(run->engine);
     engine_on_tick(run->engine, on_tick, run);
     progress_begin(&run->progress, "computing", quiet);
     int rc = 0;
@@ -357,7 +345,7 @@ static int run_prompts(struct run *run, const struct golden_table *table, bool q
         run->ids = (struct token_list){.ids = NULL};
     }
     progress_clear(&run->progress);
-    running = NULL;
+    running_end();
     return rc;
 }
 
@@ -377,7 +365,7 @@ int verify_golden(struct verify *v, const struct engine_cli *cli, struct verify_
     out->table = table;
     v->golden = out;
     struct run run = {.golden = out};
-    signals_catch(on_signal, output_remove_temporaries);
+    running_catch(NULL);
     int rc = open_tokenizer(v, &tokenizer);
     run.tokenizer = tokenizer;
     for (uint32_t i = 0; rc == 0 && i < table->decay_count; i++) {

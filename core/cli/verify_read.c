@@ -15,6 +15,7 @@
 
 #include "core/base/file.h"
 #include "core/base/nondet.h"
+#include "core/base/thread.h"
 #include "core/cli/progress.h"
 #include "core/cli/signals.h"
 #include "core/exec/reader.h"
@@ -329,7 +330,7 @@ static int start_and_wait(struct crew *crew)
                                         min_u64(crew->reading->threads, THREADS_MAX));
     atomic_store(&crew->running, wanted);
     while (started < wanted &&
-           pthread_create(&threads[started], NULL, thread_main, crew) == 0) {
+           thread_create(&threads[started], NULL, thread_main, crew) == 0) {
         started++;
     }
     atomic_fetch_sub(&crew->running, wanted - started);

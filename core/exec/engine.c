@@ -7,6 +7,7 @@
 
 #include "cache/trace.h"
 #include "core/base/memory.h"
+#include "core/base/thread.h"
 #include "core/exec/exec_priv.h"
 
 #ifdef K3RING_JEMALLOC
@@ -295,7 +296,7 @@ static int start_threads(struct engine *e)
     if (e->options.stepped) {
         return fetch_open_ring(e);
     }
-    int rc = pthread_create(&e->io_thread, NULL, fetch_thread, e);
+    int rc = thread_create(&e->io_thread, NULL, fetch_thread, e);
     if (rc != 0) {
         return err_set(ERR_MEMORY, "the system refused the I/O thread: %s; raise the limit of "
                        "processes (ulimit -u)", strerror(rc));
@@ -308,7 +309,7 @@ static int start_threads(struct engine *e)
         return err_set(atomic_load(&e->error), "%s", e->error_text);
     }
     while (e->plan->pin_area_bytes > 0 && e->pin_threads < PIN_THREADS) {
-        rc = pthread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e);
+        rc = thread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e);
         if (rc != 0) {
             return err_set(ERR_MEMORY, "the system refused a pin thread: %s; raise the limit of "
                            "processes (ulimit -u)", strerror(rc));

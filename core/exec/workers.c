@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/thread.h"
 #include "core/exec/exec_priv.h"
 
 #ifdef K3RING_JEMALLOC
@@ -204,7 +205,7 @@ int workers_start(struct engine *e)
         atomic_init(&w->doing, WORKER_WORKS);
         w->index = i;
         w->scratch = e->scratch_block + i * floats;
-        int rc = e->options.stepped ? 0 : pthread_create(&w->thread, NULL, worker_main, w);
+        int rc = e->options.stepped ? 0 : thread_create(&w->thread, NULL, worker_main, w);
         if (rc != 0) {
             e->worker_count = i;
             return err_set(ERR_MEMORY, "the system refused worker thread %u: %s; give fewer "

@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/thread.h"
 #include "core/model/model_priv.h"
 
 #define THREADS_MAX 64
@@ -271,7 +272,7 @@ static int read_all(struct model *model, uint32_t threads, bool allow_holes)
     atomic_init(&binder.failed, false);
     /* The calling thread is one of them. Where the system grants fewer, fewer do. */
     while (started + 1 < threads && started < THREADS_MAX &&
-           pthread_create(&pool[started], NULL, work_thread, &binder) == 0) {
+           thread_create(&pool[started], NULL, work_thread, &binder) == 0) {
         started++;
     }
     int rc = work(&binder);

@@ -47,7 +47,8 @@ static const struct {
      "pthread_spin_lock pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_barrier_wait sem_wait",
      true, "core/exec/engine.c core/exec/fetch.c core/exec/checks_row.c", /* reads a drive */
      "core/exec/ cache/ kernels/"},
-    {"pthread_create open fopen read pread", true, "", "kernels/"},
+    {"pthread_create", true, "core/base/thread.c", "cache/ core/ io/ planner/"},
+    {"pthread_create thread_create open fopen read pread", true, "", "kernels/"},
 };
 
 /* Split in two so that this file does not find itself. */

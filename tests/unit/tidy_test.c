@@ -260,7 +260,16 @@ START_TEST(kernels_take_no_memory_and_no_threads)
     ck_assert_int_eq(calls("kernels/ref.c", "p = calloc(1, 8);"), 1);
     ck_assert_int_eq(calls("kernels/ref.c", "p = realloc(p, 8);"), 1);
     ck_assert_int_eq(calls("kernels/ref.c", "pthread_create(&t, 0, f, 0);"), 1);
+    ck_assert_int_eq(calls("kernels/ref.c", "thread_create(&t, 0, f, 0);"), 1);
     ck_assert_int_eq(calls("cache/slab.c", "p = malloc(8);"), 0);
+}
+END_TEST
+
+START_TEST(threads_begin_where_signals_are_held)
+{
+    ck_assert_int_eq(calls("core/exec/engine.c", "pthread_create(&t, 0, f, 0);"), 1);
+    ck_assert_int_eq(calls("core/base/thread.c", "pthread_create(&t, 0, f, 0);"), 0);
+    ck_assert_int_eq(calls("core/exec/engine.c", "thread_create(&t, 0, f, 0);"), 0);
 }
 END_TEST
 
@@ -500,6 +509,7 @@ static Suite *tidy_suite(void)
     tcase_add_test(rules, libraries_do_not_print);
     tcase_add_test(rules, the_forward_pass_calls_no_libm);
     tcase_add_test(rules, kernels_take_no_memory_and_no_threads);
+    tcase_add_test(rules, threads_begin_where_signals_are_held);
     tcase_add_test(rules, comments_and_strings_call_nothing);
     tcase_add_test(rules, sources_begin_with_their_license);
     tcase_add_test(rules, nothing_is_marked_as_unfinished);
