@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/exec/batch.h"
+#include "core/exec/score.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
 
@@ -132,6 +134,82 @@ START_TEST(numbers_that_are_none_are_explained_by_the_change)
 }
 END_TEST
 
+/* ---- other work than generate() ---- */
+
+static bool one_request(void *ctx, struct batch_request *out)
+{
+    static const uint32_t ids[] = {1, 2, 3, 4};
+    bool *given = ctx;
+    *out = (struct batch_request){.ids = ids, .id_count = 4, .gen = 4};
+    bool first = !*given;
+    *given = true;
+    return first;
+}
+
+static int no_result(void *ctx, const struct batch_result *result)
+{
+    (void)ctx;
+    ck_abort_msg("a result of %u tokens", result->count);
+}
+
+static int score_four(struct engine *e)
+{
+    static const uint32_t ids[] = {1, 2, 3, 4};
+    double logprob[4];
+    struct score_request request = {.ids = ids, .id_count = 4, .window = 4, .stride = 4};
+    struct score_result result = {.logprob = logprob};
+    return score_run(e, &request, &result);
+}
+
+static int batch_one(struct engine *e)
+{
+    bool given = false;
+    struct batch_source source = {.next = one_request, .done = no_result, .ctx = &given};
+    struct engine_forecast forecast = {.prompt_passes = 1, .steps = 3, .prompt_tokens = 4,
+                                       .step_tokens = 1};
+    struct batch_totals totals;
+    return batch_run(e, &source, &forecast, &totals);
+}
+
+/* The shard is another when the work begins, which is stopped at once, or meets no numbers. */
+static void end_changed(int work(struct engine *e), bool logits_all, bool stopped)
+{
+    struct tiny copy;
+    struct engine *e = NULL;
+    tiny_copy(&copy, &original, TINY_MEMORY);
+    struct engine_options o = tiny_options(GOLDEN_STEPS);
+    o.pin_bytes = 0;
+    o.expert_slots = 0;
+    o.logits_all = logits_all;
+    ck_assert_msg(engine_open(&e, copy.dir, &o) == 0, "%s", err_message());
+    if (stopped) {
+        engine_interrupt(e);
+    } else {
+        put_bytes(&copy, tiny_shard(1), 0xFF);
+    }
+    tiny_truncate(&copy, tiny_shard(1), (int64_t)MIB);
+    int rc = work(e);
+    ck_assert_msg(rc == ERR_IO, "rc %d '%s'", rc, err_message());
+    ck_assert_msg(strstr(err_message(), tiny_shard(1)) != NULL, "%s", err_message());
+    err_clear();
+    engine_close(e);
+    tiny_remove(&copy);
+}
+
+START_TEST(a_change_outweighs_that_scores_and_batches_were_stopped)
+{
+    end_changed(score_four, true, true);
+    end_changed(batch_one, false, true);
+}
+END_TEST
+
+START_TEST(a_change_explains_numbers_of_scores_and_batches)
+{
+    end_changed(score_four, true, false);
+    end_changed(batch_one, false, false);
+}
+END_TEST
+
 int main(void)
 {
     tiny_make(&original, TINY_MEMORY);
@@ -144,6 +222,8 @@ int main(void)
     tcase_add_test(tcase, a_shard_replaced_or_removed_while_running_is_still_read);
     tcase_add_test(tcase, a_shard_overwritten_in_place_while_running_is_found_out);
     tcase_add_test(tcase, numbers_that_are_none_are_explained_by_the_change);
+    tcase_add_test(tcase, a_change_outweighs_that_scores_and_batches_were_stopped);
+    tcase_add_test(tcase, a_change_explains_numbers_of_scores_and_batches);
     suite_add_tcase(suite, tcase);
     int failed = suite_run(suite);
     tiny_remove(&original);

@@ -298,9 +298,7 @@ int batch_run(struct engine *e, const struct batch_source *source,
         rc = engine_start(e, forecast);
     }
     if (rc == 0) {
-        rc = run_all(&b);
-        int end = engine_end(e);
-        rc = rc < 0 ? rc : end;
+        rc = engine_end_with(e, run_all(&b));
     }
     totals->total_ns = nondet_now_ns() - begun;
     close_batch(&b);

@@ -220,6 +220,10 @@ int engine_try(struct engine *e, const uint32_t *ids, uint32_t count);
 /* Ends the sequence, also before all announced passes were made: drains reads in flight.
  * ERR_IO when a file was written to or cut since it was opened: its tokens cannot be trusted. */
 int engine_end(struct engine *e);
+/* engine_end for what ended with rc, and what to return then. A file that changed outweighs that a
+ * sequence was stopped, since what was made of it is not to be kept, and explains numbers that are
+ * none; any other failure is told before it. */
+int engine_end_with(struct engine *e, int rc);
 
 void engine_stats(struct engine *e, struct engine_stats *out);
 /* Idle and busy time between two looks, both between passes: means over the workers that were not

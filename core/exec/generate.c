@@ -232,27 +232,6 @@ static int prepare(struct generation *g)
     return sampler_open(&g->sampler, r->sample, engine_kernels(g->e), g->vocab);
 }
 
-/* A file that changed outweighs that the sequence was stopped, since what was made of it is not to
- * be kept, and explains numbers that are none. */
-static int end_sequence(struct engine *e, int rc)
-{
-    char said[ERR_MESSAGE_BYTES] = "";
-    bool outweighed = rc == ERR_STOPPED || rc == ERR_NUMERIC;
-    if (outweighed) {
-        snprintf(said, sizeof said, "%s", err_message());
-        err_clear();
-    }
-    int end = engine_end(e);
-    if (rc == ERR_NUMERIC) {
-        err_clear(); /* a pass that failed says so again */
-        end = engine_check_files(e);
-    }
-    if (outweighed && end == 0) {
-        return err_set(rc, "%s", said);
-    }
-    return rc < 0 && !outweighed ? rc : end;
-}
-
 int generate(struct engine *e, const struct generate_request *request,
              struct generate_result *out)
 {
@@ -270,7 +249,7 @@ int generate(struct engine *e, const struct generate_request *request,
         out->finish = engine_interrupted(e) ? FINISH_INTERRUPTED : FINISH_FAILED;
     }
     sha256_digest(&g.hash, sizeof out->hash, out->hash);
-    int end = end_sequence(e, rc);
+    int end = engine_end_with(e, rc);
     if (end != rc) {
         out->finish = FINISH_FAILED;
     }

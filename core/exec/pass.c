@@ -422,6 +422,27 @@ int engine_end(struct engine *e)
     return atomic_load(&e->error) != 0 ? report_failure(e) : io_files_unchanged(&e->files);
 }
 
+/* After a pass that failed engine_end() says so again, and nothing of the files. */
+static int end_numeric(struct engine *e)
+{
+    engine_end(e);
+    err_clear();
+    return engine_check_files(e);
+}
+
+int engine_end_with(struct engine *e, int rc)
+{
+    char said[ERR_MESSAGE_BYTES];
+    if (rc != ERR_STOPPED && rc != ERR_NUMERIC) {
+        int end = engine_end(e);
+        return rc < 0 ? rc : end;
+    }
+    snprintf(said, sizeof said, "%s", err_message());
+    err_clear();
+    TRY(rc == ERR_NUMERIC ? end_numeric(e) : engine_end(e));
+    return err_set(rc, "%s", said);
+}
+
 void engine_trace(const struct engine *e, struct engine_trace *out)
 {
     for (uint32_t i = 0; i < config_of(e)->layers; i++) {

@@ -151,11 +151,11 @@ int score_run(struct engine *e, const struct score_request *request, struct scor
     int rc = s.token != NULL && s.logits_of != NULL && s.scratch != NULL
                  ? run_all(&s) : err_set(ERR_MEMORY, "no memory to score %u tokens",
                                          request->id_count);
-    int end = engine_end(e);
+    rc = engine_end_with(e, rc);
     free(s.token);
     free(s.logits_of);
     free(s.scratch);
     sha256_digest(&s.hash, sizeof out->hash, out->hash);
     out->took_ns = nondet_now_ns() - begun;
-    return rc < 0 ? rc : end;
+    return rc;
 }
