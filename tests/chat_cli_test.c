@@ -142,6 +142,7 @@ START_TEST(a_file_of_messages_is_answered_once)
     ck_assert_str_eq(at(at(root, "message"), "reasoning_content")->valuestring, "Hi!");
     ck_assert_str_eq(at(at(root, "message"), "content")->valuestring, "");
     ck_assert_str_eq(at(root, "finish_reason")->valuestring, "length");
+    ck_assert_ptr_nonnull(strstr(at(root, "error")->valuestring, "cut before they said anything"));
     cJSON_Delete(root);
 }
 END_TEST
@@ -224,7 +225,9 @@ START_TEST(run_answers_one_turn)
         {0, "--chat --prompt Hello --effort off --quiet", "Hi!\n", NULL},
         {0, "--chat --prompt Hello --quiet", "\n", NULL}, /* all of it was reasoning */
         {0, "--chat --prompt Hello --effort off --gen 2", "Hi\n", "the answer was not over"},
-        {1, "--chat --prompt Hello --gen 2", "\n", "cut before it said anything"},
+        {1, "--chat --prompt Hello --gen 2", "\n", "anything, still thinking; give a larger --gen"},
+        {1, "--chat --prompt Hello --effort off --gen 1 --logit-bias 259:100", "\n", /* <|open|> */
+         "cut before it said anything; give a larger --gen or --context\n"},
         {0, "--chat --prompt Hello --effort off --stop-text i --quiet", "H\n", NULL},
         {2, "--chat --ids 1", "", "give --prompt or --prompt-file"},
         {2, "--chat --prompt Hello --load-state x", "", "leave --load-state out"},
@@ -266,8 +269,6 @@ START_TEST(every_file_of_a_model_may_name_ids_that_end_an_answer)
     k3ring("run %s --chat --prompt Hello --effort off --quiet", copy.dir);
     expect(0, NULL);
     ck_assert_str_eq(process.out, rows[_i].out);
-    k3ring("run %s --ids 256 --gen 1 --stop eos --quiet", copy.dir);
-    expect(0, NULL);
     k3ring("chat %s --effort off --temperature 0 --quiet", copy.dir);
     expect(0, NULL);
     ck_assert_int_eq(strncmp(process.out, rows[_i].out, strlen(rows[_i].out)), 0);
@@ -288,6 +289,7 @@ START_TEST(a_report_of_an_answer_has_its_reasoning)
     ck_assert_str_eq(at(root, "reasoning")->valuestring, "Hi!");
     ck_assert_str_eq(at(root, "text")->valuestring, "");
     ck_assert_str_eq(at(root, "finish_reason")->valuestring, "stop");
+    ck_assert_double_eq(at(root, "stop_id")->valuedouble, 257);
     cJSON_Delete(root);
 }
 END_TEST
@@ -309,6 +311,13 @@ START_TEST(a_trained_model_thinks_responds_and_ends)
     ck_assert(_i == 0 ? reasoning != NULL && strlen(reasoning->valuestring) > 5
                       : reasoning == NULL);
     ck_assert_ptr_null(strstr(at(message, "content")->valuestring, "<|")); /* no tag is text */
+    ck_assert_ptr_null(cJSON_GetObjectItem(root, "stop_id"));
+    cJSON_Delete(root);
+    k3ring("run tests/model --chat --prompt %s --gen 200 --json - --quiet", "Hello");
+    expect(0, NULL);
+    root = json_parse(process.out, strlen(process.out), "report", false);
+    ck_assert_str_eq(at(root, "finish_reason")->valuestring, "stop");
+    ck_assert_ptr_null(cJSON_GetObjectItem(root, "stop_id"));
     cJSON_Delete(root);
 }
 END_TEST
@@ -492,7 +501,7 @@ int main(void)
     tcase_add_loop_test(all, what_makes_no_sense_is_refused, 0, 11);
     tcase_add_test(all, a_tokenizer_of_more_tokens_than_the_model_has_is_refused);
     tcase_add_loop_test(all, a_trained_model_thinks_responds_and_ends, 0, 2);
-    tcase_add_loop_test(all, run_answers_one_turn, 0, 8);
+    tcase_add_loop_test(all, run_answers_one_turn, 0, 9);
     tcase_add_test(all, an_answer_that_was_cut_while_thinking_is_none);
     tcase_add_loop_test(all, every_file_of_a_model_may_name_ids_that_end_an_answer, 0, 4);
     tcase_add_test(all, a_report_of_an_answer_has_its_reasoning);

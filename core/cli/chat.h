@@ -44,7 +44,7 @@ struct chat_session {
     bool reread;              /* but with another effort than is asked for now */
     /* all answers so far */
     uint32_t answers;
-    uint32_t unanswered; /* that ended in their thinking */
+    uint32_t unanswered; /* that were cut before they said anything */
     uint64_t made_tokens, read_tokens;
     uint64_t first_ns, rest_ns, rest_tokens;
 };
@@ -75,7 +75,10 @@ int chat_command(struct chat_session *s, const char *line);
 bool chat_set_effort(struct chat *chat, const char *word);
 const char *chat_effort_word(const struct chat *chat);
 
-/* Answers once what was loaded. */
+/* ERR_RUN when an answer was cut before it said anything, unless a terminal shows it. */
+int chat_tell_unanswered(const struct chat_session *s);
+
+/* Answers once what was loaded. As chat_answer() and chat_tell_unanswered(). */
 int chat_once(struct chat_session *s);
 
 #endif

@@ -15,11 +15,11 @@ static const char *finish_name(const struct chat_message *message,
     return calls ? "tool_calls" : generate_finish_name(answer->result.finish);
 }
 
-/* The id that ended it, when one did. */
+/* The id that ended it, when it was not the end of its message. */
 static bool add_stop(cJSON *root, const struct talk_answer *answer)
 {
     const struct generate_result *r = &answer->result;
-    return r->finish != FINISH_STOP || r->count == 0 ||
+    return r->finish != FINISH_STOP || !answer->by_id ||
            cJSON_AddNumberToObject(root, "stop_id", r->ids[r->count - 1]) != NULL;
 }
 
@@ -35,7 +35,8 @@ static bool add_usage(cJSON *root, const struct talk_answer *answer)
                                    (double)answer->result.rest_ns / 1e9) != NULL;
 }
 
-static cJSON *document(struct chat_session *s, const struct talk_answer *answer)
+static cJSON *document(struct chat_session *s, const struct talk_answer *answer,
+                       const char *error)
 {
     char hash[65];
     const struct chat *chat = &s->talk.chat;
@@ -52,7 +53,8 @@ static cJSON *document(struct chat_session *s, const struct talk_answer *answer)
             add_stop(root, answer) && add_usage(root, answer) &&
             report_ids_json(root, "prompt_ids", s->talk.ids.ids, answer->prompt_tokens) &&
             report_ids_json(root, "generated_ids", answer->result.ids, answer->result.count) &&
-            cJSON_AddStringToObject(root, "logits_hash", hash) != NULL;
+            cJSON_AddStringToObject(root, "logits_hash", hash) != NULL &&
+            (error == NULL || cJSON_AddStringToObject(root, "error", error) != NULL);
     if (!whole) {
         cJSON_Delete(root);
         return NULL;
@@ -61,9 +63,10 @@ static cJSON *document(struct chat_session *s, const struct talk_answer *answer)
     return root;
 }
 
-static int write_json(struct chat_session *s, const struct talk_answer *answer)
+static int write_json(struct chat_session *s, const struct talk_answer *answer,
+                      const char *error)
 {
-    TRY(output_json(s->json.file, document(s, answer)));
+    TRY(output_json(s->json.file, document(s, answer, error)));
     return output_commit(&s->json);
 }
 
@@ -71,8 +74,11 @@ int chat_once(struct chat_session *s)
 {
     struct talk_answer answer;
     int rc = chat_answer(s, &answer);
-    if (rc == 0 && s->json.file != NULL) {
-        rc = write_json(s, &answer);
+    if (rc == 0) {
+        rc = chat_tell_unanswered(s);
+        int json_rc = s->json.file == NULL
+                          ? 0 : write_json(s, &answer, rc < 0 ? err_message() : NULL);
+        rc = rc < 0 ? rc : json_rc;
     }
     talk_answer_fini(&answer);
     return rc;

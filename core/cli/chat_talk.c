@@ -130,13 +130,14 @@ static int name_calls(struct talk *talk, struct chat_message *message)
 
 /* The answer becomes history: its tokens but the one that ended it, what closes the rest. */
 static int keep(struct talk *talk, struct engine *e, struct answering *a,
-                const struct talk_answer *answer)
+                struct talk_answer *answer)
 {
     struct chat_tokens control = chat_tokens(talk->tokenizer);
     struct chat_message message = {.role = CHAT_ASSISTANT};
     uint32_t count = answer->result.count;
     uint32_t last = count > 0 ? answer->result.ids[count - 1] : control.sep;
-    count -= chat_parser_ends_with(a->parser, last);
+    answer->by_id = chat_parser_ends_with(a->parser, last);
+    count -= answer->by_id;
     TRY(token_list_append(&talk->ids, answer->result.ids, count));
     TRY(chat_parser_finish(a->parser, &talk->ids));
     TRY(chat_parser_end(a->parser, &message));

@@ -36,6 +36,7 @@ struct talk_answer {
     struct generate_result result; /* its ids are the answer's; talk_answer_fini frees them */
     uint32_t prompt_tokens;        /* ids before the answer */
     uint32_t read_tokens;          /* of them, those that were fed */
+    bool by_id;                    /* the last of its ids is one that ends answers */
 };
 
 void talk_init(struct talk *talk, const struct tokenizer *t);

@@ -190,7 +190,7 @@ static void count(struct chat_session *s, const struct talk_answer *answer)
 }
 
 /* The limit came before a word of the answer. */
-static bool is_cut_thinking(const struct talk *talk, const struct talk_answer *answer)
+static bool is_unanswered(const struct talk *talk, const struct talk_answer *answer)
 {
     const struct chat_message *said = &talk->chat.message[talk->chat.count - 1];
     enum finish_reason why = answer->result.finish;
@@ -199,14 +199,15 @@ static bool is_cut_thinking(const struct talk *talk, const struct talk_answer *a
 }
 
 /* Who reads a pipe or a file has to know that an answer is none. */
-static int tell_unanswered(const struct chat_session *s)
+int chat_tell_unanswered(const struct chat_session *s)
 {
+    bool thinking = s->talk.chat.thinking;
     if (s->unanswered == 0 || s->show.terminal) {
         return 0;
     }
-    return err_set(ERR_RUN, "%u of %u answers were cut before they said anything, still thinking; "
-                   "give a larger --gen or --context, or less --effort", s->unanswered,
-                   s->answers);
+    return err_set(ERR_RUN, "%u of %u answers were cut before they said anything%s; give a larger "
+                   "--gen or --context%s", s->unanswered, s->answers,
+                   thinking ? ", still thinking" : "", thinking ? ", or less --effort" : "");
 }
 
 static uint32_t drafts(const struct chat_cli *cli)
@@ -233,7 +234,7 @@ int chat_answer(struct chat_session *s, struct talk_answer *answer)
         return rc;
     }
     count(s, answer);
-    s->unanswered += is_cut_thinking(&s->talk, answer);
+    s->unanswered += is_unanswered(&s->talk, answer);
     const char *why = ended_by(answer);
     if (shows_text(s)) {
         show_end(&s->show, why);
@@ -516,7 +517,7 @@ static int open_and_talk(struct chat_session *s, const char *model)
     } else {
         rc = talk_on(s);
     }
-    return rc == 0 ? tell_unanswered(s) : rc;
+    return rc == 0 ? chat_tell_unanswered(s) : rc;
 }
 
 int cmd_chat(int argc, char **argv)

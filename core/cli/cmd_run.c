@@ -174,6 +174,18 @@ static void on_positions(void *ctx, uint32_t count)
     recorder_add(&run->recorder, run->engine, count);
 }
 
+/* Not by a text, nor by the end of an answer's message. */
+static bool ended_by_id(const struct run *run)
+{
+    const struct generate_result *r = &run->result;
+    if (r->finish != FINISH_STOP || r->count == 0 || run->text.stop.found != NULL) {
+        return false;
+    }
+    uint32_t last = r->ids[r->count - 1];
+    return generate_stops(run->request.stop, run->request.stop_count, last) ||
+           run_text_ends_with(&run->text, last);
+}
+
 static int write_json(struct run *run, const struct run_report *report)
 {
     cJSON *root = report_json(report);
@@ -181,9 +193,8 @@ static int write_json(struct run *run, const struct run_report *report)
         run_state_json(&run->state, root);
         sampling_json(&run->sampling, root);
         run_text_json(&run->text, root);
-        const struct generate_result *r = &run->result;
-        if (r->finish == FINISH_STOP && run->text.stop.found == NULL) {
-            cJSON_AddNumberToObject(root, "stop_id", r->ids[r->count - 1]);
+        if (ended_by_id(run)) {
+            cJSON_AddNumberToObject(root, "stop_id", run->result.ids[run->result.count - 1]);
         }
         if (run->request.on_choice != NULL) {
             logprobs_json(&run->logprobs, run->result.ids, root);
@@ -206,12 +217,40 @@ static void print_sampling(const struct run *run)
     }
 }
 
+/* A limit ended what was to be an answer. */
+static bool was_cut(const struct run *run)
+{
+    enum finish_reason why = run->result.finish;
+    return run->text.chat != NULL && (why == FINISH_LENGTH || why == FINISH_CONTEXT);
+}
+
+/* Who reads a pipe or a file has to know that an answer is none. */
+static int tell_unanswered(const struct run *run)
+{
+    bool thinking = run->cli->prompt.effort != PROMPT_EFFORT_OFF;
+    if (!was_cut(run) || !run_text_unanswered(&run->text)) {
+        return 0;
+    }
+    return err_set(ERR_RUN, "the answer was cut before it said anything%s; give a larger --gen or "
+                   "--context%s", thinking ? ", still thinking" : "",
+                   thinking ? ", or less --effort" : "");
+}
+
+static void print_report(const struct run *run, const struct run_report *r, bool answered)
+{
+    report_print(r);
+    if (was_cut(run) && answered) {
+        fprintf(stderr, "k3ring: the answer was not over; give a larger --gen%s\n",
+                run->cli->prompt.effort != PROMPT_EFFORT_OFF ? ", or less --effort" : "");
+    }
+}
+
 /* The report is written also when the run failed. */
 static int report(struct run *run, struct engine *e, int rc, uint64_t read_before)
 {
     char failure[ERR_MESSAGE_BYTES];
-    bool limited = run->result.finish == FINISH_LENGTH || run->result.finish == FINISH_CONTEXT;
-    bool unanswered = limited && run_text_unanswered(&run->text);
+    bool whole = rc == 0;
+    rc = whole ? tell_unanswered(run) : rc;
     struct run_report r = {.engine = e, .request = &run->request, .result = &run->result,
                            .tuning = &run->tuning,
                            .storage_read_bytes = memory_storage_read_bytes() - read_before};
@@ -226,18 +265,11 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     r.error = rc < 0 ? failure : NULL;
     if (run->json.file != NULL) {
         int json_rc = write_json(run, &r);
+        whole = whole && json_rc == 0;
         rc = rc < 0 ? rc : json_rc;
     }
-    if (!run->cli->engine.quiet && rc == 0) {
-        report_print(&r);
-        if (run->text.chat != NULL && limited && !unanswered) {
-            fputs("k3ring: the answer was not over; give a larger --gen, or less --effort\n",
-                  stderr);
-        }
-    }
-    if (rc == 0 && unanswered) {
-        return err_set(ERR_RUN, "the answer was cut before it said anything, still thinking; give "
-                       "a larger --gen or --context, or less --effort");
+    if (!run->cli->engine.quiet && whole) {
+        print_report(run, &r, rc == 0);
     }
     return rc;
 }

@@ -58,13 +58,25 @@ static void on_text(void *ctx, enum chat_channel channel, const char *text, size
     t->rc = t->rc < 0 ? t->rc : rc;
 }
 
+static void on_call(void *ctx, const struct chat_call *call)
+{
+    struct run_text *t = ctx;
+    (void)call;
+    t->answered = true;
+}
+
 int run_text_chat(struct run_text *t, const char *model, bool thinking)
 {
-    const struct chat_events events = {.on_text = on_text, .ctx = t};
+    const struct chat_events events = {.on_text = on_text, .on_call = on_call, .ctx = t};
     TRY(model_endings(model, &t->ends));
     TRY(chat_parser_open(&t->chat, t->tokenizer, thinking, &events));
     chat_parser_ends(t->chat, &t->ends);
     return 0;
+}
+
+bool run_text_ends_with(const struct run_text *t, uint32_t id)
+{
+    return t->chat != NULL && chat_parser_ends_with(t->chat, id);
 }
 
 bool run_text_unanswered(const struct run_text *t)

@@ -20,7 +20,7 @@ struct run_text {
     struct chat_parser *chat;          /* what is made is an answer: its response is shown */
     struct token_list ends;            /* ids that the model's files say end one */
     struct byte_list reasoning;        /* of it */
-    bool answered;                     /* there is something of its response */
+    bool answered;                     /* there is something of its response, or a call */
     int rc;                            /* the first failure: the run ends with it */
 };
 
@@ -32,7 +32,9 @@ int run_text_open(struct run_text *t, const struct tokenizer *given, const char 
 /* What will be made is an answer of a conversation with the model in this folder. After
  * run_text_open. ERR_MEMORY, and what model_endings() says. */
 int run_text_chat(struct run_text *t, const char *model, bool thinking);
-/* It was, and nothing of a response has come. */
+/* The id is one that ends an answer. */
+bool run_text_ends_with(const struct run_text *t, uint32_t id);
+/* It was, and nothing of a response has come, and no call. */
 bool run_text_unanswered(const struct run_text *t);
 void run_text_fini(struct run_text *t);
 
