@@ -196,3 +196,14 @@ bool json_u64(const cJSON *item, uint64_t *value)
     *value = (uint64_t)item->valuedouble;
     return true;
 }
+
+bool json_key_u64(const cJSON *item, uint64_t *value)
+{
+    const char *key = item != NULL ? item->string : NULL;
+    size_t digits = key != NULL ? strspn(key, "0123456789") : 0;
+    if (digits == 0 || digits > 16 || key[digits] != '\0' || (key[0] == '0' && digits > 1)) {
+        return false;
+    }
+    *value = strtoull(key, NULL, 10);
+    return *value <= 1ULL << 53;
+}

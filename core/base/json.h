@@ -29,6 +29,9 @@ bool json_keys_unique(const cJSON *tree, const char **key);
 /* True when item is a whole number in [0, 2^53]. */
 bool json_u64(const cJSON *item, uint64_t *value);
 
+/* The same of the key an item has in its object: digits as a number would have them. */
+bool json_key_u64(const cJSON *item, uint64_t *value);
+
 enum {
     JSON_SORTED = 1, /* keys of objects by code point, at every depth */
     JSON_SPACED = 2  /* `, ` and `: ` between things, else `,` and `:` */

@@ -64,14 +64,13 @@ static int add_named(const char *path, const cJSON *root, struct token_list *ids
     name = cJSON_IsObject(name) ? cJSON_GetObjectItemCaseSensitive(name, "content") : name;
     for (const cJSON *row = table != NULL ? table->child : NULL; row != NULL; row = row->next) {
         const cJSON *text = cJSON_GetObjectItemCaseSensitive(row, "content");
-        if (row->string != NULL && cJSON_IsString(name) && cJSON_IsString(text) &&
+        if (cJSON_IsString(name) && cJSON_IsString(text) &&
             strcmp(text->valuestring, name->valuestring) == 0) {
-            char *end;
-            unsigned long id = strtoul(row->string, &end, 10);
-            return *end == '\0' && end != row->string && id <= INT32_MAX
+            uint64_t id;
+            return json_key_u64(row, &id) && id <= INT32_MAX
                        ? add(ids, (uint32_t)id)
-                       : err_set(ERR_MODEL, "%s: '%s' in added_tokens_decoder is no token id", path,
-                                 row->string);
+                       : err_set(ERR_MODEL, "%s: '%.40s' in added_tokens_decoder is no token id",
+                                 path, row->string != NULL ? row->string : "");
         }
     }
     return 0;

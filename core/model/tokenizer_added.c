@@ -78,26 +78,24 @@ static int take_entry(struct added_tokens *added, const char *path, const cJSON 
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(entry, "content"));
     const cJSON *special = cJSON_GetObjectItemCaseSensitive(entry, "special");
-    char *end;
-    unsigned long id = strtoul(entry->string, &end, 10);
-    uint32_t index = (uint32_t)(id - added->first);
-    if (entry->string[0] < '0' || entry->string[0] > '9' || *end != '\0' || id < added->first ||
-        id - added->first >= TOKENIZER_ADDED) {
+    uint64_t id;
+    if (!json_key_u64(entry, &id) || id < added->first || id - added->first >= TOKENIZER_ADDED) {
         return err_set(ERR_MODEL, "%s: added token '%.40s' is none of %u to %u, which follow "
                        "tiktoken.model: fetch both files from one checkpoint", path, entry->string,
                        added->first, added->first + TOKENIZER_ADDED - 1);
     }
+    uint32_t index = (uint32_t)(id - added->first);
     if (text == NULL || text[0] == '\0' || (special != NULL && !cJSON_IsBool(special))) {
-        return err_set(ERR_MODEL, "%s: added token %lu has no content, or a \"special\" that is "
-                       "neither true nor false: fetch the file again", path, id);
+        return err_set(ERR_MODEL, "%s: added token %u has no content, or a \"special\" that is "
+                       "neither true nor false: fetch the file again", path, added->first + index);
     }
     bool is_special = special != NULL ? cJSON_IsTrue(special) : added->special[index];
     if (is_in_use(index) && (strcmp(text, added->text[index]) != 0 ||
                              added->special[index] != is_special)) {
-        return err_set(ERR_MODEL, "%s: added token %lu is '%.40s', %sspecial, but in Kimi K3 '%s', "
+        return err_set(ERR_MODEL, "%s: added token %u is '%.40s', %sspecial, but in Kimi K3 '%s', "
                        "%sspecial: this is another model's file; fetch the one of the checkpoint",
-                       path, id, text, is_special ? "" : "not ", added->text[index],
-                       added->special[index] ? "" : "not ");
+                       path, added->first + index, text, is_special ? "" : "not ",
+                       added->text[index], added->special[index] ? "" : "not ");
     }
     return set_text(added, index, text, is_special);
 }

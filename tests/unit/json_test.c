@@ -117,6 +117,26 @@ START_TEST(whole_numbers_are_told_by_their_spelling)
 }
 END_TEST
 
+START_TEST(a_key_is_a_number_when_it_is_spelled_like_one)
+{
+    static const char *const none[] = {"", "-1", "+1", " 1", "1 ", "1x", "01", "1.0", "1e1",
+                                       "9007199254740993", "99999999999999999999"};
+    cJSON item = {.string = "163584"};
+    uint64_t value = 0;
+    ck_assert(json_key_u64(&item, &value) && value == 163584);
+    item.string = "0";
+    ck_assert(json_key_u64(&item, &value) && value == 0);
+    item.string = "9007199254740992";
+    ck_assert(json_key_u64(&item, &value) && value == 1ULL << 53);
+    for (size_t i = 0; i < countof(none); i++) {
+        item.string = (char *)(uintptr_t)none[i];
+        ck_assert_msg(!json_key_u64(&item, &value), "'%s'", none[i]);
+    }
+    item.string = NULL;
+    ck_assert(!json_key_u64(&item, &value) && !json_key_u64(NULL, &value));
+}
+END_TEST
+
 START_TEST(each_number_of_a_tree_is_matched_with_its_own_spelling)
 {
     static const bool expected[] = {true, false, true, false, true, true};
@@ -182,6 +202,7 @@ int main(void)
     tcase_add_test(all, a_key_that_occurs_twice_is_refused_at_any_depth);
     tcase_add_test(all, integers_only_refuses_what_is_not_made_of_digits);
     tcase_add_test(all, whole_numbers_are_told_by_their_spelling);
+    tcase_add_test(all, a_key_is_a_number_when_it_is_spelled_like_one);
     tcase_add_test(all, each_number_of_a_tree_is_matched_with_its_own_spelling);
     tcase_add_test(all, a_locale_with_a_decimal_comma_changes_nothing);
     tcase_add_test(all, a_hundred_thousand_keys_are_compared_quickly);
