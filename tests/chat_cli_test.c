@@ -412,6 +412,8 @@ START_TEST(a_session_is_a_file_that_can_be_replaced)
     k3ring("chat %s --quiet --session %s", scripted.dir, link);
     expect_refusal(2, "not a link");
     ck_assert_int_ne(stat(session, &st), 0);
+    k3ring("chat %s --quiet --session %s/session.k3", scripted.dir, scripted.dir);
+    expect_refusal(2, "is in the model's folder"); /* the next start would not replace it */
     k3ring("chat %s --quiet --session %s/absent/session.k3", scripted.dir, folder.dir);
     expect_refusal(1, "absent");
 }

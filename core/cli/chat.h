@@ -61,7 +61,7 @@ int chat_load(struct chat_session *s, const char *path);
 
 /* --session (chat_session.c). Before the engine is open: reads the conversation kept there, if one
  * is. Then: makes it the engine's state. After a turn: keeps it. Nothing without the option. */
-int chat_session_read(struct chat_session *s);
+int chat_session_read(struct chat_session *s, const char *model);
 int chat_session_load(struct chat_session *s);
 int chat_session_keep(struct chat_session *s);
 

@@ -36,13 +36,14 @@ static int refuse_option(const struct chat_session *s, const char *name)
                    "--session another file", name, s->cli->session, name);
 }
 
-int chat_session_read(struct chat_session *s)
+int chat_session_read(struct chat_session *s, const char *model)
 {
     const struct chat_cli *cli = s->cli;
     if (cli->session == NULL) {
         return 0;
     }
     TRY(output_check_regular("session", cli->session));
+    TRY(output_check_outside("session", cli->session, model));
     TRY(output_check(cli->session)); /* before the first turn, not after it */
     s->seen = look(s);
     if (!file_exists(cli->session)) {

@@ -424,7 +424,7 @@ static int prepare(struct chat_session *s, const char *model)
     if (cli->messages != NULL && s->talk.chat.count == 0) {
         return err_set(ERR_USAGE, "%s: holds no message to answer", cli->messages);
     }
-    TRY(chat_session_read(s));
+    TRY(chat_session_read(s, model));
     TRY(choose_effort(s));
     if (cli->system != NULL) {
         TRY(chat_add(&s->talk.chat, CHAT_SYSTEM, cli->system));

@@ -300,6 +300,18 @@ int output_check_regular(const char *option, const char *path)
     return 0;
 }
 
+int output_check_outside(const char *option, const char *path, const char *dir)
+{
+    char *folder = folder_of(path);
+    char *model = realpath(dir, NULL);
+    const bool inside = folder != NULL && model != NULL && strcmp(folder, model) == 0;
+    free(folder);
+    free(model);
+    return inside ? err_set(ERR_USAGE, "--%s: %s is in the model's folder, where nothing is "
+                            "replaced; name a file elsewhere", option, path)
+                  : 0;
+}
+
 void output_private(const struct output *out)
 {
     if (out->temporary != NULL) {

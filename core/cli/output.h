@@ -29,6 +29,8 @@ int output_check(const char *path);
 /* ERR_USAGE unless path is a regular file or nothing yet, which alone is replaced at once and
  * whole. option is what named it. */
 int output_check_regular(const char *option, const char *path);
+/* ERR_USAGE when path lies in the folder of a model, where a second run would not replace it. */
+int output_check_outside(const char *option, const char *path, const char *dir);
 /* Makes a file that is being written its owner's alone; what is written in place stays as it is. */
 void output_private(const struct output *out);
 /* Ends the file: renamed when everything was written, removed when not. */
