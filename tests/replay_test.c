@@ -124,6 +124,7 @@ START_TEST(the_table_says_what_the_json_says)
     k3ring("replay " SMALL " --policy lar,lru --slots 60 --json %s", path);
     expect(0, NULL);
     ck_assert_ptr_nonnull(strstr(process.out, "400 requests (8.33 %) are first touches"));
+    ck_assert_ptr_nonnull(strstr(process.out, "(Kimi K3, which did not make this trace; --model"));
     ck_assert_ptr_nonnull(strstr(process.out, "lar             2576"));
     ck_assert_ptr_nonnull(strstr(process.out, "opt "));
     ck_assert_ptr_null(strstr(process.out, "lfu"));

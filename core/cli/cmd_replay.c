@@ -216,6 +216,7 @@ static int full_geometry(struct replay_request *q, uint64_t ram)
     }
     TRY(model_imagine(&full.config, &model));
     q->geometry = "Kimi K3";
+    q->borrowed = !ours;
     int rc = use_model(q, model, ram);
     q->experts = ours ? q->experts : q->trace->experts;
     model_close(model);

@@ -111,8 +111,9 @@ static void print_head(FILE *out, const struct replay_request *q, const struct r
             100.0 * share(r->first_touches, r->requests),
             (unsigned long long)(r->requests - r->first_touches),
             100.0 * share(r->requests - r->first_touches, r->requests));
-    fprintf(out, "an expert is %llu bytes (%s); with no cache %.3f GB per token\n",
+    fprintf(out, "an expert is %llu bytes (%s%s); with no cache %.3f GB per token\n",
             (unsigned long long)q->expert_bytes, q->geometry,
+            q->borrowed ? ", which did not make this trace; --model names what did" : "",
             (double)r->requests * (double)q->expert_bytes / r->tokens / GB);
     if (q->ram_bytes > 0) {
         fprintf(out, "the plan of %s with %.2f GiB of RAM keeps %u expert slots%s\n", q->geometry,

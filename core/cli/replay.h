@@ -23,6 +23,7 @@ struct replay_request {
     uint64_t expert_bytes;
     uint64_t ram_bytes;         /* the slots are a plan's for it; 0 = they were given */
     const char *geometry;       /* whose expert_bytes and ram: "Kimi K3", or a folder */
+    bool borrowed;              /* a model of that geometry did not make this trace */
 };
 
 struct replay_row {
