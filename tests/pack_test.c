@@ -285,6 +285,9 @@ START_TEST(nothing_foreign_is_written_over)
     expect_refusal(2, "not empty (letter.txt)");
     k3ring("pack %s %s/new --to %s/new", source.dir, folder.dir, folder.dir);
     expect_refusal(2, "given twice");
+    k3ring("pack %s %s", source.dir, source.dir);
+    expect_refusal(2, "not empty");
+    ck_assert_ptr_null(strstr(process.err, "remove")); /* what is there may be a model */
     k3ring("pack %s %s/new", pack.dir, folder.dir);
     expect_refusal(2, "is a pack already");
     char path[TINY_PATH_BYTES];

@@ -95,7 +95,7 @@ static int check_free(const struct pack_place *place)
     for (const struct dirent *entry; rc == 0 && (entry = readdir(stream)) != NULL;) {
         if (is_foreign(entry->d_name)) {
             rc = err_set(ERR_USAGE, "%s: is not empty (%s); pack overwrites nothing, name a new "
-                         "folder or remove this one", place->path, entry->d_name);
+                         "folder", place->path, entry->d_name);
         }
     }
     closedir(stream);

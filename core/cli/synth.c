@@ -101,7 +101,7 @@ static int check_empty(const char *dir)
     for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             rc = err_set(ERR_USAGE, "%s: is not empty (%s); synth overwrites nothing, name a new "
-                         "folder or remove this one", dir, entry->d_name);
+                         "folder", dir, entry->d_name);
             break;
         }
     }
