@@ -140,6 +140,16 @@ START_TEST(a_folder_that_is_not_there_is_named_by_every_command)
 }
 END_TEST
 
+START_TEST(a_name_of_a_hub_is_answered_with_how_to_download_it)
+{
+    k3ring("run owner/Model-1 " IDS);
+    expect_advice(3, "owner/Model-1: there is no such folder", "hf download owner/Model-1",
+                  "give that folder");
+    k3ring("run ./owner/Model-1 " IDS);
+    expect_advice(3, "there is no such folder", "owner/Model-1", "k3ring synth");
+}
+END_TEST
+
 START_TEST(an_empty_folder_is_called_empty)
 {
     read_model("run", "");
@@ -178,6 +188,8 @@ START_TEST(gguf_is_named_wherever_it_is_given)
     expect_advice(3, "is a GGUF file", "/k3-q4.gguf", "safetensors");
     k3ring("run %s " IDS, broken.dir);
     expect_advice(3, "holds GGUF files", broken.dir, "safetensors");
+    k3ring("tokenize %s/k3-q4.gguf", broken.dir);
+    expect_advice(3, "is a GGUF file (8 bytes)", "/k3-q4.gguf", "safetensors");
 }
 END_TEST
 
@@ -199,7 +211,7 @@ START_TEST(a_missing_shard_is_counted_and_named)
     tiny_path(&copy, tiny_shard(1), path);
     ck_assert_int_eq(unlink(path), 0);
     k3ring("run %s " IDS, copy.dir);
-    expect_advice(3, "1 of the 3 shards", tiny_shard(1), "fetch");
+    expect_advice(3, "1 of the 3 shards named by the index is missing", tiny_shard(1), "fetch it");
     tiny_remove(&copy);
 }
 END_TEST
@@ -230,6 +242,8 @@ START_TEST(text_without_a_tokenizer_is_answered_with_three_ways_out)
 {
     k3ring("run %s --prompt Hello", tiny.dir);
     expect_advice(3, "holds no tiktoken.model", "--tokenizer", "--ids");
+    k3ring("chat %s", tiny.dir); /* which takes no ids itself */
+    expect_advice(3, "holds no tiktoken.model", "--tokenizer", "k3ring run --ids");
 }
 END_TEST
 
@@ -312,6 +326,7 @@ static Suite *first_run_suite(void)
     tcase_set_timeout(models, 300);
     tcase_add_checked_fixture(models, setup, teardown);
     tcase_add_test(models, a_folder_that_is_not_there_is_named_by_every_command);
+    tcase_add_test(models, a_name_of_a_hub_is_answered_with_how_to_download_it);
     tcase_add_test(models, an_empty_folder_is_called_empty);
     tcase_add_test(models, a_folder_above_the_model_is_answered_with_the_one_meant);
     tcase_add_test(models, a_folder_of_other_things_is_answered_with_what_belongs_there);

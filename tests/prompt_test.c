@@ -130,7 +130,7 @@ START_TEST(what_is_no_prompt_is_refused)
         int status;
         const char *arguments, *part;
     } cases[] = {
-        {2, "", "a prompt is required"},
+        {2, "", "a prompt is required: give --prompt TEXT"},
         {2, "--prompt a --ids 1", "one of --ids"},
         {2, "--prompt a --prompt-file b", "one of --ids"},
         {2, "--prompt=", "empty"},

@@ -73,7 +73,7 @@ const char *file_cure(int error)
     switch (error) {
     case ENOENT:
     case ENOTDIR:
-        return "give the folder that holds it";
+        return "check the path";
     case EACCES:
     case EPERM:
         return "allow this user to read it";

@@ -70,8 +70,9 @@ int prompt_open_tokenizer(const char *given, const char *dir, struct tokenizer *
     char *file = path_join(dir, TOKENIZER_FILE);
     int rc = file == NULL ? ERR_MEMORY : 0;
     if (rc == 0 && !file_exists(file)) {
-        rc = err_set(ERR_MODEL, "%s: holds no " TOKENIZER_FILE ", which text needs: fetch it, name "
-                     "one by --tokenizer FILE, or give token ids by --ids", dir);
+        rc = err_set(ERR_MODEL, "%s: holds no " TOKENIZER_FILE ", which text needs: fetch it, or "
+                     "name one by --tokenizer FILE (k3ring run --ids takes token ids instead)",
+                     dir);
     }
     free(file);
     return rc < 0 ? rc : tokenizer_open(dir, out);
@@ -144,8 +145,8 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
     if (cli->file == NULL) {
         const char *ids = cli->ids != NULL ? cli->ids : fallback;
         return ids != NULL ? options_ids("ids", ids, &prompt->ids, &prompt->count)
-                           : err_set(ERR_USAGE, "a prompt is required: --ids, like --ids "
-                                     "3,141,59, --prompt or --prompt-file");
+                           : err_set(ERR_USAGE, "a prompt is required: give --prompt TEXT, "
+                                     "--prompt-file FILE, or --ids LIST, like --ids 3,141,59");
     }
     const char *called = cli->file_called != NULL ? cli->file_called : "--prompt-file";
     int rc = read_file(cli->file, called, &text);

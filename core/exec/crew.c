@@ -152,8 +152,8 @@ void crew_explain(const struct crew *crew, char *text, size_t capacity)
     } else if (crew->trials == 0) {
         snprintf(text, capacity, "all processors; too few tokens to compare");
     } else if (crew->beaten == 0) {
-        snprintf(text, capacity, "all processors; fewer were not faster in %u trials",
-                 crew->trials);
+        snprintf(text, capacity, "all processors; fewer were not faster in %u trial%s",
+                 crew->trials, crew->trials == 1 ? "" : "s");
     } else {
         snprintf(text, capacity, "took %.3f of the time of %u; %u changes in %u trials",
                  crew->gain, crew->beaten, crew->changes, crew->trials);

@@ -299,7 +299,7 @@ static int start_threads(struct engine *e)
     int rc = thread_create(&e->io_thread, NULL, fetch_thread, e);
     if (rc != 0) {
         return err_set(ERR_MEMORY, "the system refused the I/O thread: %s; raise the limit of "
-                       "processes (ulimit -u)", strerror(rc));
+                       "processes (ulimit -u) or of memory (ulimit -v)", strerror(rc));
     }
     e->io_started = true;
     while (atomic_load(&e->threads_ready) < e->worker_count + 1) {
@@ -312,7 +312,7 @@ static int start_threads(struct engine *e)
         rc = thread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e);
         if (rc != 0) {
             return err_set(ERR_MEMORY, "the system refused a pin thread: %s; raise the limit of "
-                           "processes (ulimit -u)", strerror(rc));
+                           "processes (ulimit -u) or of memory (ulimit -v)", strerror(rc));
         }
         e->pin_threads++;
     }

@@ -209,8 +209,8 @@ int workers_start(struct engine *e)
         if (rc != 0) {
             e->worker_count = i;
             return err_set(ERR_MEMORY, "the system refused worker thread %u: %s; give fewer "
-                           "--threads or raise the limit of processes (ulimit -u)", i + 1,
-                           strerror(rc));
+                           "--threads, or raise the limit of processes (ulimit -u) or of "
+                           "memory (ulimit -v)", i + 1, strerror(rc));
         }
     }
     return 0;

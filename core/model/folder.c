@@ -52,6 +52,21 @@ static int refuse_file(const char *path, mode_t mode)
     return rc;
 }
 
+/* owner/name, as on Hugging Face, where no folder `owner` is. */
+static bool is_hub_name(const char *dir)
+{
+    const char *slash = strchr(dir, '/');
+    struct stat status;
+    if (slash == NULL || slash == dir || slash[1] == '\0' || strchr(slash + 1, '/') != NULL ||
+        dir[0] == '.' || dir[0] == '~') {
+        return false;
+    }
+    char *owner = strndup(dir, (size_t)(slash - dir));
+    const bool absent = owner != NULL && stat(owner, &status) < 0;
+    free(owner);
+    return absent;
+}
+
 static int refuse_absent(const char *dir, int error)
 {
     if (error == EACCES) {
@@ -61,6 +76,11 @@ static int refuse_absent(const char *dir, int error)
     if (error != ENOENT && error != ENOTDIR) {
         errno = error;
         return file_refused(dir, "look at this folder");
+    }
+    if (is_hub_name(dir)) {
+        return err_set(ERR_MODEL, "%s: there is no such folder: if this is a name on Hugging Face, "
+                       "download it first (hf download %s --local-dir DIR) and give that folder",
+                       dir, dir);
     }
     return err_set(ERR_MODEL, "%s: there is no such folder: give the one a checkpoint was "
                    "downloaded to, or make a small model: k3ring synth %s", dir, dir);

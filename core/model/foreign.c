@@ -33,7 +33,7 @@ int foreign_check(const char *path, const char *head, size_t head_bytes, uint64_
         {"\x28\xb5\x2f\xfd", "compressed by zstd", EXPAND},
         {"\xfd" "7zXZ", "compressed by xz", EXPAND},
         {"\x89HDF", "an HDF5 file", ONLY_SAFETENSORS},
-        {"GGUF", "a GGUF file under another name", ONLY_SAFETENSORS},
+        {"GGUF", "a GGUF file", ONLY_SAFETENSORS},
         {"PK\003\004", "a zip archive (a PyTorch file, perhaps)", ONLY_SAFETENSORS},
     };
     size_t blank = 0;

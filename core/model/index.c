@@ -270,9 +270,11 @@ static int check_present(const char *dir, const struct shard_list *list)
         free(path);
     }
     if (missing > 0) {
-        return err_set(ERR_MODEL, "%s: %u of the %u shards named by the index are missing or "
-                       "links to nothing, the first is %s: fetch them", dir, missing,
-                       list->count, first);
+        return err_set(ERR_MODEL, "%s: %u of the %u shards named by the index %s, the first is "
+                       "%s: fetch %s", dir, missing, list->count,
+                       missing == 1 ? "is missing or links to nothing"
+                                    : "are missing or link to nothing",
+                       first, missing == 1 ? "it" : "them");
     }
     return 0;
 }

@@ -152,7 +152,7 @@ START_TEST(shards_that_are_links_are_followed)
     expect_bound(model);
     model_close(model);
     ck_assert_int_eq(unlink(blob), 0);
-    expect_refusal("1 of the 3 shards named by the index are missing or links to nothing, the "
+    expect_refusal("1 of the 3 shards named by the index is missing or links to nothing, the "
                    "first is model-00002-of-000003.safetensors");
     free(path);
     free(blob);
@@ -332,7 +332,7 @@ START_TEST(an_index_that_contradicts_the_shards_is_refused)
         {"experts.7.w1.weight_packed", "experts.7.w1.weight_pocked", "does not name tensor"},
         {"lm_head.weight\":\"model-00003-of-000003.safetensors",
          "lm_head.weight\":\"model-00004-of-000003.safetensors",
-         "1 of the 4 shards named by the index are missing or links to nothing, the first is "
+         "1 of the 4 shards named by the index is missing or links to nothing, the first is "
          "model-00004-of-000003.safetensors"},
         {NORM_TENSOR, "language_model.lm_head.weight", "names tensor language_model.lm_head.weight "
                                                        "twice"},
