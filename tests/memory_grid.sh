@@ -13,6 +13,7 @@ BUILD=${BUILD:-build}
 REAL_WIDTH=${REAL_WIDTH:-1}
 ONLY=${ONLY:-}
 margin=$((64 * 1024 * 1024))
+libraries=$((8 * 1024 * 1024))
 root=/sys/fs/cgroup/memory
 group=$root/k3ring-memory-grid-$$
 passed=0
@@ -28,9 +29,22 @@ k3ring=$work/k3ring
 cp "$BUILD/k3ring" "$k3ring"
 cp "$BUILD/tests/tools/peak" "$work/peak"
 
+# Removes the group, and ends what is left in it.
+leave_group() {
+    for pid in $(cat "$group/cgroup.procs"); do
+        kill -9 "$pid" 2> /dev/null
+    done
+    for _ in $(seq 1 50); do
+        rmdir "$group" 2> /dev/null && return
+        sleep 0.1
+    done
+    echo "memory-grid: $group cannot be removed" >&2
+    return 1
+}
+
 # shellcheck disable=SC2329
 clean_up() {
-    rmdir "$group" 2> /dev/null
+    [ ! -e "$group" ] || leave_group
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -63,11 +77,12 @@ digest() {
     } | cksum
 }
 
-# WORDS..: one run, freely or in the group ($inside); sets status, peak and made.
+# WORDS..: one run, freely or in the group ($inside); sets status, peak and made. Status 125: it
+# could not join the group, and nothing ran.
 run() {
     rm -f "$work/results" "$work/results.part" "$work/json" "$work/peak_kib"
     # shellcheck disable=SC2016
-    join='[ -z "$0" ] || echo $$ > "$0/cgroup.procs"; exec "$@"'
+    join='[ -z "$0" ] || echo $$ > "$0/cgroup.procs" || exit 125; exec "$@"'
     sh -c "$join" "$inside" "$work/peak" "$work/peak_kib" "$k3ring" "$@" \
         > "$work/out" 2> "$work/err" < "$work/input"
     status=$?
@@ -86,7 +101,8 @@ judge() { # BUDGET
     fi
 }
 
-# In a control group: also, was anything killed? Sets used and kills.
+# In a control group: also, was it there, and was anything killed? Libraries count in the group that
+# read them first, some 5 MiB. Sets used and kills.
 run_in_group() { # BUDGET WORDS..
     budget=$1
     shift
@@ -97,7 +113,9 @@ run_in_group() { # BUDGET WORDS..
     kills=$(sed -n 's/^oom_kill //p' "$group/memory.oom_control")
     [ "${kills:-0}" = 0 ] || wrong="$wrong; $kills killed for memory"
     judge "$budget"
-    rmdir "$group"
+    [ "${used:-0}" -ge 1048576 ] && [ $((used + libraries)) -ge "$peak" ] ||
+        wrong="$wrong; the group saw ${used:-no} bytes of a peak of $peak"
+    leave_group || exit 1
 }
 
 available_mib() {
