@@ -25,9 +25,14 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-check() { # NAME PROGRAM..: ends with status $wants, 0 unless it is set
-    name=$1
-    shift
+check() { # NAME PROGRAM..: it must end with status 0
+    check_status 0 "$@"
+}
+
+check_status() { # STATUS NAME PROGRAM..
+    wants=$1
+    name=$2
+    shift 2
     case $name in
     *"$ONLY"*) ;;
     *) return ;;
@@ -38,7 +43,7 @@ check() { # NAME PROGRAM..: ends with status $wants, 0 unless it is set
         > "$work/out" 2> "$work/err" < "$work/in"
     status=$?
     took=$(($(date +%s) - begun))
-    if [ $status = "${wants:-0}" ] && [ ! -s "$work/log" ]; then
+    if [ "$status" = "$wants" ] && [ ! -s "$work/log" ]; then
         echo "ok  $name, $took s"
         passed=$((passed + 1))
     else
@@ -69,8 +74,8 @@ read="--io pread --threads 1"
         --trace "$work/trace" --trace-scores
     check "run, by chance" "$k3ring" run "$model" $ids --gen 3 $read --temperature 1 --top-p 0.9 \
         --repetition-penalty 1.1 --seed 5 --logprobs 3 --json "$work/2.json"
-    wants=2 check "run, a token that is none" "$k3ring" run "$model" --ids 99999 $read
-    wants=4 check "run, too little RAM" "$k3ring" run "$model" $ids --ram 1M $read
+    check_status 2 "run, a token that is none" "$k3ring" run "$model" --ids 99999 $read
+    check_status 4 "run, too little RAM" "$k3ring" run "$model" $ids --ram 1M $read
     "$k3ring" run "$model" $ids --gen 6 --quiet --trace "$work/trace" > /dev/null
     check "replay" "$k3ring" replay "$work/trace"
     check "replay on a drive, io_uring" "$k3ring" replay "$work/trace" --device "$model" --pin 0 \
