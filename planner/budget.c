@@ -307,8 +307,8 @@ static int split(const struct model *model, struct plan *plan, uint64_t trunk)
     place_demand(model, plan, trunk, &d);
     TRY(fix_chunk(model, plan, &d));
     uint64_t room = r->ram_bytes - fixed_bytes(&plan->account) - d.taken_bytes;
-    uint64_t kernel = min_u64(page_tables_bytes(r->ram_bytes), room - d.least_bytes);
-    room -= kernel;
+    plan->page_tables_bytes = min_u64(page_tables_bytes(r->ram_bytes), room - d.least_bytes);
+    room -= plan->page_tables_bytes;
     share_ring(plan, room, streamed_bytes(plan));
     if (!d.pins_given) {
         pin_automatically(plan, room, trunk);
@@ -316,7 +316,8 @@ static int split(const struct model *model, struct plan *plan, uint64_t trunk)
     if (r->expert_slots == PLAN_AUTO && plan->slot_bytes > 0 && streamed_bytes(plan) == 0) {
         uint64_t used = fixed_bytes(&plan->account) + plan->pin_area_bytes +
                         plan->working_slots * plan->slot_bytes;
-        d.slots = min_u64((r->ram_bytes - used - kernel) / d.slot_cost, d.slots_max);
+        d.slots = min_u64((r->ram_bytes - used - plan->page_tables_bytes) / d.slot_cost,
+                          d.slots_max);
     }
     plan->cache_slots = (uint32_t)d.slots;
     return 0;
@@ -350,6 +351,6 @@ int budget_split(const struct model *model, struct plan *plan)
     set_io_size(plan);
     account_split(plan);
     count_expert_requests(model, plan, largest);
-    assert(plan->account.total <= r->ram_bytes);
+    assert(plan->account.total + plan->page_tables_bytes <= r->ram_bytes);
     return 0;
 }

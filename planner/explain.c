@@ -98,6 +98,10 @@ static void say_account(struct text *t, const struct plan *plan)
                 account_rows[i].what);
         }
     }
+    if (plan->page_tables_bytes > 0) {
+        say(t, "  %-12s %12.2f MiB  left free for those of the kernel, beside what is planned\n",
+            "page tables", mib(plan->page_tables_bytes));
+    }
 }
 
 static struct plan_traffic sum_traffic(const struct plan *plan)
@@ -168,7 +172,7 @@ static void say_split(struct text *t, const struct plan *plan)
     }
     bool explicit_pins = plan->request.pin_percent >= 0 || plan->request.pin_bytes != PLAN_AUTO;
     bool no_cache = plan->slot_bytes > 0 && plan->cache_slots == 0;
-    uint64_t unused = plan->request.ram_bytes - plan->account.total;
+    uint64_t unused = plan->request.ram_bytes - plan->account.total - plan->page_tables_bytes;
     if (no_cache && explicit_pins && unused > 2 * plan->slot_bytes) {
         say(t, "         no expert cache, so no policy either: --pin leaves %.2f MiB unused; "
             "--expert-slots all takes them\n", mib(unused));
@@ -331,6 +335,7 @@ cJSON *plan_json(const struct plan *plan, const struct model *model,
         number(account, account_rows[i].name, account_value(plan, &account_rows[i]));
     }
     number(account, "total", plan->account.total);
+    number(root, "page_tables_bytes", plan->page_tables_bytes);
     json_pack(root, model);
     number(root, "devices", plan->request.devices);
     number(root, "tile_bytes", plan->tile_bytes);

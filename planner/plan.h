@@ -127,6 +127,7 @@ struct plan {
     struct plan_account account;
     struct plan_traffic traffic[TRAFFIC_KINDS];
     uint64_t floor_bytes;       /* smallest ram that this request fits in */
+    uint64_t page_tables_bytes; /* of the RAM, left to the kernel's; not resident, not in account */
     /* in force */
     uint64_t tile_bytes, io_size_bytes, ring_bytes, tile_window_max;
     uint64_t slot_bytes;        /* largest sum of aligned windows of any expert; 0 = no experts */

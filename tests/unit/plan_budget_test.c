@@ -71,7 +71,7 @@ static void expect_account(const struct plan *plan)
                    a->routing + a->activations + a->scratch + a->rows + a->ring + a->working +
                    a->cached + a->cache_heap + a->pins;
     ck_assert_uint_eq(a->total, sum);
-    ck_assert_uint_le(a->total, plan->request.ram_bytes);
+    ck_assert_uint_le(a->total + plan->page_tables_bytes, plan->request.ram_bytes);
     ck_assert_uint_le(plan->floor_bytes, plan->request.ram_bytes);
     ck_assert_uint_eq(a->ring, plan->ring_bytes);
     ck_assert_uint_eq(a->working, plan->working_slots * plan->slot_bytes);
@@ -281,6 +281,7 @@ START_TEST(page_tables_have_room_beside_large_plans)
     for (size_t i = 0; i < countof(ram_gib); i++) {
         const struct plan_request r = paper_request(ram_gib[i] * GIB);
         struct plan *plan = build(k3, &r);
+        ck_assert_uint_eq(plan->page_tables_bytes, tables_beyond(&r));
         ck_assert_uint_le(plan->account.total, r.ram_bytes - tables_beyond(&r));
         plan_free(plan);
     }

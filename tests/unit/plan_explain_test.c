@@ -124,6 +124,34 @@ START_TEST(the_explanation_fits_its_buffer_and_names_the_floor)
 }
 END_TEST
 
+/* All pinned by request, in so little more than it takes that less than two slots are left when the
+ * kernel's page tables have theirs. */
+START_TEST(room_for_page_tables_is_shown_and_not_offered)
+{
+    struct plan_request request = paper_request(4096 * GIB);
+    static char text[8192];
+    char line[64];
+    request.pin_bytes = PLAN_ALL;
+    request.expert_slots = 0;
+    struct plan *plan = build(k3, &request);
+    request.expert_slots = PLAN_AUTO;
+    request.ram_bytes = plan->account.total + plan->account.total / 512 - 32 * MIB;
+    plan_free(plan);
+    plan = build(k3, &request);
+    ck_assert_uint_eq(plan->cache_slots, 0);
+    ck_assert_uint_gt(plan->page_tables_bytes, 2 * plan->slot_bytes);
+    plan_explain(plan, k3, NULL, text, sizeof text);
+    snprintf(line, sizeof line, "  page tables  %12.2f MiB",
+             (double)plan->page_tables_bytes / (double)MIB);
+    ck_assert_msg(strstr(text, line) != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "unused") == NULL, "%s", text);
+    cJSON *root = printed_and_parsed(plan_json(plan, k3, NULL));
+    ck_assert(number_at(root, "page_tables_bytes") == (double)plan->page_tables_bytes);
+    cJSON_Delete(root);
+    plan_free(plan);
+}
+END_TEST
+
 START_TEST(an_explanation_is_cut_where_its_buffer_ends)
 {
     const struct plan_request request = paper_request(1 * GIB);
@@ -149,6 +177,7 @@ static Suite *explain_suite(void)
     tcase_add_unchecked_fixture(text, open_model, close_model);
     tcase_add_loop_test(text, the_json_parses_and_its_sums_agree, 0, 3);
     tcase_add_test(text, the_explanation_fits_its_buffer_and_names_the_floor);
+    tcase_add_test(text, room_for_page_tables_is_shown_and_not_offered);
     tcase_add_test(text, an_explanation_is_cut_where_its_buffer_ends);
     Suite *suite = suite_create("plan explain");
     suite_add_tcase(suite, text);
