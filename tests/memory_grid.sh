@@ -187,15 +187,15 @@ runs() { # MODEL NAME SUMS OPTIONS..
     label=$2
     sums=$3
     shift 3
-    ids="--ids 3,141,59,26,53,58,97,93"
     # shellcheck disable=SC2086,SC2046
     {
         wanted=$run_made
-        grid "$label: run" run "$model" $ids --gen $gen $(json) "$@"
-        grid "$label: run, chunks" run "$model" $ids --gen $gen --chunk 3 $(json) "$@"
-        grid "$label: run, drafts" run "$model" $ids --gen $gen --draft ngram-fixed \
+        grid "$label: run" run "$model" --ids $ids --gen $gen $(json) "$@"
+        grid "$label: run, chunks" run "$model" --ids $ids --gen $gen --chunk 3 $(json) "$@"
+        grid "$label: run, drafts" run "$model" --ids $ids --gen $gen --draft ngram-fixed \
             --draft-tokens 6 $(json) "$@"
-        grid "$label: run, paranoid" run "$model" $ids --gen $gen --paranoid "$sums" $(json) "$@"
+        grid "$label: run, paranoid" run "$model" --ids $ids --gen $gen --paranoid "$sums" \
+            $(json) "$@"
         run_made=$wanted
     }
 }
@@ -228,7 +228,7 @@ chats() { # MODEL NAME OPTIONS..
     model=$1
     label=$2
     shift 2
-    printf 'There once was\nAnd then?\n' > "$work/input"
+    printf '%b' "$talk" > "$work/input"
     wanted=$chat_made
     grid "$label: chat" chat "$model" --tokenizer tests/model/tiktoken.model --gen $gen --seed 1 \
         --effort off "$@"
@@ -271,6 +271,8 @@ tiny() {
     batch_of 9
     steps="0 33 66"
     gen=24
+    ids=3,141,59,26,53,58,97,93
+    talk='There once was\nAnd then?\n'
     text_ids=$(seq -s , 1 150)
     for io in uring pread; do
         for threads in 1 2; do
@@ -306,7 +308,9 @@ real_width() {
     forget
     steps="0 20"
     gen=2
-    text_ids=$(seq -s , 1 40)
+    ids=3,141,59,26 # at the floor every one of these is a pass over all weights
+    talk='Hi\n'
+    text_ids=$(seq -s , 1 8)
     runs "$work/real" "real width" "$work/real.sums"
     others "$work/real" "real width" "$work/real.sums" --io pread
     runs "$work/real.pack" "real width pack" pack --io pread
