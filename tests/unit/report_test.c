@@ -151,6 +151,24 @@ START_TEST(the_report_holds_the_settings_and_the_plan_in_force)
 }
 END_TEST
 
+START_TEST(of_an_interrupted_run_the_slab_is_null_as_it_was_not_counted)
+{
+    static const char *const names[] = {"slab_bytes", "slab_huge_bytes"};
+    run(1);
+    cJSON *root = parsed();
+    ck_assert(number_at(member(root, "settings"), "slab_bytes") > 0);
+    ck_assert(number_at(member(root, "settings"), "slab_huge_bytes") >= 0);
+    cJSON_Delete(root);
+    engine_interrupt(session.engine);
+    engine_facts(session.engine, &session.report.facts);
+    root = parsed();
+    for (size_t i = 0; i < countof(names); i++) {
+        ck_assert_msg(cJSON_IsNull(member(member(root, "settings"), names[i])), "%s", names[i]);
+    }
+    cJSON_Delete(root);
+}
+END_TEST
+
 START_TEST(after_one_token_the_rate_of_the_rest_is_null)
 {
     run(1);
@@ -202,6 +220,7 @@ static Suite *report_suite(void)
     tcase_add_test(report, the_report_says_what_was_generated);
     tcase_add_test(report, the_reads_of_all_classes_add_up);
     tcase_add_test(report, the_report_holds_the_settings_and_the_plan_in_force);
+    tcase_add_test(report, of_an_interrupted_run_the_slab_is_null_as_it_was_not_counted);
     tcase_add_test(report, after_one_token_the_rate_of_the_rest_is_null);
     tcase_add_test(report, a_failed_run_is_reported_with_its_message);
     tcase_add_test(report, the_lines_for_people_go_to_standard_error);
