@@ -172,6 +172,31 @@ START_TEST(a_run_ends_after_a_stop_id)
 }
 END_TEST
 
+START_TEST(a_run_ends_after_an_id_that_a_file_of_the_model_names)
+{
+    static const struct {
+        const char *name, *text;
+    } rows[] = {
+        {"generation_config.json", "{\"eos_token_id\": [9, 66]}"},
+        {"tokenizer_config.json", "{\"eos_token\": {\"content\": \"end\"}, "
+         "\"added_tokens_decoder\": {\"66\": {\"content\": \"end\"}}}"},
+    };
+    struct tiny copy;
+    for (size_t i = 0; i < countof(rows); i++) {
+        tiny_copy(&copy, &tiny, TINY_MEMORY);
+        tiny_put(&copy, rows[i].name, rows[i].text, strlen(rows[i].text));
+        k3ring("run %s %s --ram 64M --stop eos --json - --quiet", copy.dir, PROMPT);
+        expect(0, NULL);
+        cJSON *report = parse(process.out);
+        ck_assert_str_eq(text_of(report, "finish_reason"), "stop");
+        ck_assert_uint_eq(number(report, "stop_id"), 66);
+        ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(report, "generated_ids")), 3);
+        cJSON_Delete(report);
+        tiny_remove(&copy);
+    }
+}
+END_TEST
+
 START_TEST(the_report_says_what_was_in_force)
 {
     k3ring("run %s %s --ram 64M --io pread --io-depth 3 --threads 2 --isa scalar --tile 16K "
@@ -430,6 +455,7 @@ static Suite *cli_suite(void)
     tcase_set_timeout(outputs, 300);
     tcase_add_test(outputs, standard_output_holds_the_ids_and_nothing_else);
     tcase_add_test(outputs, a_run_ends_after_a_stop_id);
+    tcase_add_test(outputs, a_run_ends_after_an_id_that_a_file_of_the_model_names);
     tcase_add_test(outputs, the_report_says_what_was_in_force);
     tcase_add_test(outputs, a_report_file_appears_whole_in_place_of_the_old_one);
     tcase_add_test(outputs, an_output_that_cannot_be_written_fails_the_run_and_leaves_nothing);
