@@ -145,6 +145,9 @@ START_TEST(a_failure_is_in_the_document)
     ck_assert(cJSON_IsFalse(member(verdict, "valid")));
     ck_assert_ptr_nonnull(strstr(member(verdict, "reasons")->child->valuestring, "logit 5 is NaN"));
     cJSON_Delete(root);
+    k3ring("bench %s --output /dev/full " QUICK " --tokens 2", bad.dir);
+    expect(1, "logit 5 is NaN");
+    expect(1, "nor could that be reported: /dev/full");
     tiny_remove(&bad);
 }
 END_TEST

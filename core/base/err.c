@@ -68,6 +68,15 @@ void err_clear(void)
     message[0] = '\0';
 }
 
+int err_after(int code, const char *first)
+{
+    char then[sizeof message];
+    memcpy(then, message, sizeof then);
+    err_clear();
+    return then[0] == '\0' ? err_set(code, "%s", first)
+                           : err_set(code, "%s; nor could that be reported: %s", first, then);
+}
+
 int err_exit_status(int code)
 {
     switch (code) {

@@ -49,6 +49,10 @@ const char *err_message(void);
 int err_code(void);
 void err_clear(void);
 
+/* After err_clear() and a report of the failure `first`: records it again, and with it what the
+ * report met, if it met something. Returns code. */
+int err_after(int code, const char *first);
+
 /* Exit status of the program for a code: 0 for success, 1 for codes of no list. */
 int err_exit_status(int code);
 

@@ -470,8 +470,8 @@ static int check_outputs(const struct bench_cli *cli)
 static int report_failure(struct bench *b, int rc)
 {
     err_clear();
-    TRY(report(b));
-    return err_set(rc, "%s", b->result.failure);
+    report(b);
+    return err_after(rc, b->result.failure);
 }
 
 /* What was measured is reported also when the rest was stopped; a drive that failed is reported in
@@ -488,9 +488,12 @@ static int measure_and_report(struct bench *b)
     char why[ERR_MESSAGE_BYTES];
     snprintf(why, sizeof why, "%s", err_message());
     err_clear(); /* what the reports meet is told by itself */
-    TRY(report(b));
-    TRY(report_beside(b, rc == 0));
-    return rc < 0 ? err_set(rc, "%s", why) : verdict_of(b);
+    int told = report(b);
+    told = told < 0 ? told : report_beside(b, rc == 0);
+    if (rc < 0) {
+        return err_after(rc, why);
+    }
+    return told < 0 ? told : verdict_of(b);
 }
 
 int cmd_bench(int argc, char **argv)

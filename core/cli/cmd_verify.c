@@ -73,9 +73,10 @@ static int show_part(const struct verify *v, struct output *json)
     char why[ERR_MESSAGE_BYTES];
     snprintf(why, sizeof why, "%s", err_message());
     err_clear();
-    TRY(output_json(json->file, verify_json(v, true)));
-    TRY(output_commit(json));
-    return err_set(ERR_STOPPED, "%s", why);
+    if (output_json(json->file, verify_json(v, true)) == 0) {
+        output_commit(json);
+    }
+    return err_after(ERR_STOPPED, why);
 }
 
 static int check_options(const struct verify_cli *cli)

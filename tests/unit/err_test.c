@@ -163,6 +163,20 @@ static int try_a_call(int *calls)
     return 0;
 }
 
+START_TEST(what_a_report_meets_is_told_behind_what_it_was_to_report)
+{
+    err_clear();
+    ck_assert_int_eq(err_after(ERR_IO, "the drive fails"), ERR_IO);
+    ck_assert_str_eq(err_message(), "the drive fails");
+    err_clear();
+    err_set(ERR_OUTPUT, "the disk is full");
+    ck_assert_int_eq(err_after(ERR_IO, "the drive fails"), ERR_IO);
+    ck_assert_str_eq(err_message(),
+                     "the drive fails; nor could that be reported: the disk is full");
+    ck_assert_int_eq(err_code(), ERR_IO);
+}
+END_TEST
+
 START_TEST(try_evaluates_its_argument_once)
 {
     int calls = 0;
@@ -185,6 +199,7 @@ static Suite *err_suite(void)
     tcase_add_test(all, success_exits_with_zero_and_unknown_failures_with_one);
     tcase_add_test(all, codes_are_distinct_and_no_errno);
     tcase_add_test(all, try_returns_failures_and_passes_success_on);
+    tcase_add_test(all, what_a_report_meets_is_told_behind_what_it_was_to_report);
     tcase_add_test(all, try_evaluates_its_argument_once);
     suite_add_tcase(suite, all);
     return suite;
