@@ -87,8 +87,8 @@ static int explain_locked_memory(uint32_t entries)
     getrlimit(RLIMIT_MEMLOCK, &limit);
     return err_set(ERR_RUN,
                    "io_uring refused: a ring of %u entries does not fit the locked memory limit "
-                   "of %llu KiB (hard limit %llu KiB); raise ulimit -l or LimitMEMLOCK=, or try "
-                   "--io pread",
+                   "of %llu KiB (hard limit %llu KiB), which all processes of a user share; raise "
+                   "ulimit -l or LimitMEMLOCK=, or try --io pread",
                    entries, (unsigned long long)(limit.rlim_cur / KIB),
                    (unsigned long long)(limit.rlim_max / KIB));
 }
@@ -115,15 +115,21 @@ static int explain_forbidden(void)
                                   "as SELinux or AppArmor; allow it there, or try --io pread");
 }
 
+/* Of which kernel: false when it is older than Linux 5.6, or does not say. */
+static bool kernel_has_rings(unsigned *major, unsigned *minor)
+{
+    struct utsname kernel = {0};
+    uname(&kernel);
+    bool known = sscanf(kernel.release, "%u.%u", major, minor) == 2;
+    return known && (*major > 5 || (*major == 5 && *minor >= 6));
+}
+
 /* Filters may claim that a kernel knows no such call, and some kernels are built without it. */
 static int explain_missing(void)
 {
-    struct utsname kernel = {0};
     unsigned major = 0;
     unsigned minor = 0;
-    uname(&kernel);
-    bool known = sscanf(kernel.release, "%u.%u", &major, &minor) == 2;
-    if (!known || major < 5 || (major == 5 && minor < 6)) {
+    if (!kernel_has_rings(&major, &minor)) {
         return err_set(ERR_RUN, "io_uring refused: this kernel has none; use Linux 5.6 or later, "
                        "or try --io pread");
     }
@@ -132,6 +138,21 @@ static int explain_missing(void)
                         : err_set(ERR_RUN, "io_uring refused: Linux %u.%u has it, but this one "
                                   "was built without (CONFIG_IO_URING) or is emulated; use "
                                   "another, or try --io pread", major, minor);
+}
+
+/* No answer from io_uring_register. */
+static int explain_untold(void)
+{
+    unsigned major = 0;
+    unsigned minor = 0;
+    if (!kernel_has_rings(&major, &minor)) {
+        return err_set(ERR_RUN, "io_uring refused: this kernel does not tell what its ring can do; "
+                       "use Linux 5.6 or later, or try --io pread");
+    }
+    return has_filter() ? err_set(ERR_RUN, "io_uring refused: a seccomp filter blocks "
+                                  "io_uring_register; " FILTER_CURE)
+                        : err_set(ERR_RUN, "io_uring refused: it does not tell what it can do; "
+                                  "try --io pread");
 }
 
 static int explain(int rc, uint32_t entries)
@@ -186,9 +207,7 @@ static int probe_read(struct uring *uring)
     bool told = probe != NULL;
     io_uring_free_probe(probe);
     if (!told) {
-        return err_set(ERR_RUN, "io_uring refused: this kernel does not tell what its ring can do: "
-                       "it is older than Linux 5.6, or a seccomp filter blocks io_uring_register; "
-                       "try --io pread");
+        return explain_untold();
     }
     return known ? 0 : err_set(ERR_RUN, "io_uring refused: this kernel's ring knows no plain "
                                "reads; use Linux 5.6 or later, or try --io pread");

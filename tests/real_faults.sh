@@ -374,7 +374,7 @@ refused() {
     for call in io_uring_enter io_uring_register; do
         # shellcheck disable=SC2046
         attempt "seccomp: $call says EPERM" "$bin/refuse" $call EPERM $(words "$model")
-        wants_tokens "io_uring refused.*pread threads instead"
+        wants_tokens "io_uring refused: .*seccomp=PROFILE.*pread threads instead"
     done
     for call in statx madvise prlimit64 sched_getaffinity clone3; do
         error=EPERM

@@ -22,6 +22,7 @@ static struct tiny tiny;
 static char notes[4096];
 static struct engine_facts facts;
 static char features[128]; /* of the ring; facts point into an engine that is gone */
+static char refused[ERR_MESSAGE_BYTES]; /* why there is no ring */
 static char hash[65];
 static char message[ERR_MESSAGE_BYTES];
 static struct rlimit memlock, nofile; /* as they were: opening raises them */
@@ -45,6 +46,7 @@ static int generate_one(struct engine *e)
     generate_hash_text(result.hash, hash);
     engine_facts(e, &facts);
     snprintf(features, sizeof features, "%s", facts.io_features);
+    snprintf(refused, sizeof refused, "%s", facts.io_refused != NULL ? facts.io_refused : "");
     ck_assert(rc < 0 || (int)id == golden_ids[0]);
     return rc;
 }
@@ -234,6 +236,7 @@ START_TEST(without_a_ring_the_pool_reads_and_a_note_says_why)
         int rc = open_faulty(IO_URING, FAULT_CALL, at, rows[i].error, 1, &hit);
         ck_assert_msg(rc == 0, "%s", message);
         ck_assert_str_eq(facts.io_engine, "pread");
+        ck_assert_msg(strstr(refused, rows[i].why) != NULL, "no '%s': %s", rows[i].why, refused);
         ck_assert_msg(strstr(notes, rows[i].why) != NULL, "no '%s' in: %s", rows[i].why, notes);
         ck_assert_msg(strstr(notes, "pread") != NULL, "%s", notes);
     }

@@ -149,6 +149,11 @@ static void add_settings(cJSON *root, const struct run_report *r)
     cJSON_AddStringToObject(s, "workers_why", f->workers_why);
     cJSON_AddStringToObject(s, "io", f->io_engine);
     cJSON_AddStringToObject(s, "io_features", f->io_features);
+    if (f->io_refused != NULL) {
+        cJSON_AddStringToObject(s, "io_refused", f->io_refused);
+    } else {
+        cJSON_AddNullToObject(s, "io_refused");
+    }
     number(s, "io_depth", p->request.io_depth);
     number(s, "io_size", p->io_size_bytes);
     cJSON_AddBoolToObject(s, "fixed_buffers", f->fixed_buffers);

@@ -485,6 +485,7 @@ void engine_facts(const struct engine *e, struct engine_facts *out)
         .isa = e->kernels->name,
         .io_engine = io_engine_name(e->io),
         .io_features = e->io_features,
+        .io_refused = e->io_refused[0] != '\0' ? e->io_refused : NULL,
         .policy = e->options.policy,
         .fixed_buffers = e->io_fixed,
         .direct_files = e->files.direct_count,

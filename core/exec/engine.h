@@ -111,6 +111,7 @@ struct engine_routes {
 /* Settings really in force, for reports. */
 struct engine_facts {
     const char *isa, *io_engine, *io_features, *policy;
+    const char *io_refused;       /* why pread serves in place of the ring, or NULL */
     bool fixed_buffers;
     uint32_t direct_files, files;
     uint32_t devices;             /* the files lie on, each with a queue of its own */

@@ -277,6 +277,7 @@ struct engine {
     struct io_stats io_stats;
     struct histogram latency[READ_CLASSES];
     char io_features[128];
+    char io_refused[ERR_MESSAGE_BYTES]; /* why pread serves in place of the ring, or "" */
     bool io_fixed;
     struct cache_stats cache_stats;
     struct rng rng;                /* stepped mode */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of the I/O thread: which backend opens, which memory it knows, what it has counted. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,12 +14,30 @@ void fetch_note(const struct engine *e, const char *line)
     }
 }
 
-/* From here on every read is a plain one. */
+static uint64_t locked_bytes(const struct engine *e)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
+        bytes += slab_slice(e->slab, i)->size_bytes;
+    }
+    return bytes;
+}
+
+/* From here on every read is a plain one. The kernel counts locked memory by user: a slab below the
+ * limit may find it taken. */
 static void fixed_refused(struct engine *e, int error)
 {
-    char line[256];
-    snprintf(line, sizeof line, "registered buffers off: the kernel refused them: %s; this costs a "
-             "little CPU per read", strerror(error));
+    char line[320];
+    uint64_t allowed = memory_lockable();
+    if (error == ENOMEM && allowed != UINT64_MAX) {
+        snprintf(line, sizeof line, "registered buffers off: the slab needs %.1f MiB of locked "
+                 "memory, the limit is %.1f MiB for all processes of this user together (ulimit "
+                 "-l, LimitMEMLOCK=), and others hold some of it; this costs a little CPU per read",
+                 (double)locked_bytes(e) / (double)MIB, (double)allowed / (double)MIB);
+    } else {
+        snprintf(line, sizeof line, "registered buffers off: the kernel refused them: %s; this "
+                 "costs a little CPU per read", strerror(error));
+    }
     fetch_note(e, line);
     e->fetch.fixed = false;
 }
@@ -44,10 +63,7 @@ void fetch_register_slices(struct engine *e)
 static bool lockable(struct engine *e)
 {
     uint64_t allowed = memory_lockable();
-    uint64_t needed = 0;
-    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
-        needed += slab_slice(e->slab, i)->size_bytes;
-    }
+    uint64_t needed = locked_bytes(e);
     if (needed <= allowed) {
         return true;
     }
@@ -83,6 +99,7 @@ int fetch_open_ring(struct engine *e)
         char line[ERR_MESSAGE_BYTES + 64];
         snprintf(line, sizeof line, "%s; reading with pread threads instead", err_message());
         fetch_note(e, line);
+        snprintf(e->io_refused, sizeof e->io_refused, "%s", err_message());
         err_clear();
         options.engine = IO_PREAD;
         rc = io_open(&e->io, &options, &e->files);
