@@ -202,7 +202,8 @@ static bool is_unanswered(const struct talk *talk, const struct talk_answer *ans
 int chat_tell_unanswered(const struct chat_session *s)
 {
     bool thinking = s->talk.chat.thinking;
-    if (s->unanswered == 0 || s->show.terminal) {
+    bool talk = s->lines != NULL && line_terminal(s->lines);
+    if (s->unanswered == 0 || talk) {
         return 0;
     }
     return err_set(ERR_RUN, "%u of %u answers were cut before they said anything%s; give a larger "
