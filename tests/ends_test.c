@@ -186,7 +186,12 @@ int main(void)
     TCase *all = tcase_create("stopped");
     tcase_set_timeout(all, 300);
     tcase_add_checked_fixture(all, setup, teardown);
+#ifdef __SANITIZE_THREAD__
+    printf("skip: the thread sanitizer keeps signals back while a read waits\n");
+    (void)waiting_for_input_ends_at_once;
+#else
     tcase_add_test(all, waiting_for_input_ends_at_once);
+#endif
     tcase_add_test(all, a_stopped_batch_says_so_in_its_report);
     tcase_add_test(all, a_stopped_verification_is_no_verdict);
     tcase_add_test(all, a_stopped_benchmark_reports_what_it_measured);

@@ -2,8 +2,11 @@
 #include "core/cli/prompt.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -14,10 +17,10 @@
 #define FILE_BYTES_MAX (256 * MIB)
 #define READ_BYTES 65536U
 
-/* All of a stream, at most FILE_BYTES_MAX. */
-static int read_all(FILE *file, const char *called, const char *name, struct byte_list *text)
+/* All there is to read, at most FILE_BYTES_MAX. */
+static int read_all(int fd, const char *called, const char *name, struct byte_list *text)
 {
-    for (size_t got = 1; got > 0;) {
+    for (ssize_t got = 1; got != 0;) {
         if (text->capacity - text->count < READ_BYTES) {
             text->capacity = 2 * text->capacity + READ_BYTES;
             unsigned char *grown = realloc(text->bytes, text->capacity);
@@ -26,28 +29,30 @@ static int read_all(FILE *file, const char *called, const char *name, struct byt
             }
             text->bytes = grown;
         }
-        got = fread(text->bytes + text->count, 1, READ_BYTES, file);
-        text->count += got;
+        got = read(fd, text->bytes + text->count, READ_BYTES);
+        if (got < 0 && errno != EINTR) {
+            return err_set(ERR_IO, "%s: %s cannot be read: %s", called, name, strerror(errno));
+        }
+        text->count += got > 0 ? (size_t)got : 0;
         if (text->count > FILE_BYTES_MAX) {
             return err_set(ERR_USAGE, "%s: %s is longer than 256 MiB, and no context is", called,
                            name);
         }
     }
-    return ferror(file) ? err_set(ERR_IO, "%s: %s cannot be read: %s", called, name,
-                                  strerror(errno)) : 0;
+    return 0;
 }
 
 static int read_whole(const char *path, const char *called, struct byte_list *text)
 {
     bool standard = strcmp(path, "-") == 0;
-    FILE *file = standard ? stdin : fopen(path, "re");
-    if (file == NULL) {
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
         return err_set(ERR_IO, "%s: %s cannot be opened: %s; give a file that can be read, or - "
                        "for standard input", called, path, strerror(errno));
     }
-    int rc = read_all(file, called, standard ? "standard input" : path, text);
+    int rc = read_all(fd, called, standard ? "standard input" : path, text);
     if (!standard) {
-        fclose(file);
+        close(fd);
     }
     return rc;
 }
