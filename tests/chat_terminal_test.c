@@ -20,7 +20,7 @@
 #include "tests/support/talker.h"
 
 #define WATCHDOG_SECONDS 120
-#define PATIENCE_MS 60000
+#define PATIENCE_MS 40000
 #define TEXT_BYTES 262144
 
 static struct tiny scripted, wild, folder;
@@ -96,11 +96,14 @@ static void type(const char *keys)
     ck_assert_int_eq(write(master, keys, strlen(keys)), (ssize_t)strlen(keys));
 }
 
-/* Waits for the end, and says how it was. */
+/* Waits for the end, and says how it was: by SIGKILL when it did not come. */
 static int status(void)
 {
     int raw;
     while (read_more(PATIENCE_MS)) {
+    }
+    if (poll(&(struct pollfd){.fd = master, .events = 0}, 1, 0) == 0) {
+        kill(pid, SIGKILL); /* it holds the terminal still */
     }
     ck_assert_int_eq(waitpid(pid, &raw, 0), pid);
     close(master);
@@ -189,6 +192,7 @@ static void expect_said(const char *path, const char *content)
     snprintf(line, sizeof line, "/save %s\r", path);
     type(line);
     see(" messages in "); /* not the echo */
+    see_prompt();
     unsigned char *saved = tiny_read(&folder, "saved.json", &size);
     ck_assert_msg(memmem(saved, size, content, strlen(content)) != NULL, "%s not in %.*s", content,
                   (int)(size < 2000 ? size : 2000), saved);
@@ -267,6 +271,23 @@ START_TEST(ctrl_c_stops_an_answer_and_keeps_the_turn)
 }
 END_TEST
 
+/* Between two prompts the terminal cooks what is typed, and would take the key for itself. A signal
+ * ends the answer: the key Ctrl-C would drop what was typed ahead. */
+START_TEST(ctrl_d_typed_during_an_answer_ends_after_it)
+{
+    if (!start(&wild, "--effort=max", true)) {
+        return;
+    }
+    see_prompt();
+    type("Hello\r");
+    see("\033[2m");
+    type("\004");
+    kill(pid, SIGINT);
+    see("[stopped; the turn is kept]");
+    ck_assert_int_eq(status(), 0);
+}
+END_TEST
+
 static Suite *terminal_suite(void)
 {
     Suite *suite = suite_create("chat_terminal");
@@ -277,6 +298,7 @@ static Suite *terminal_suite(void)
     tcase_add_test(all, pastes_lines_that_go_on_and_editing);
     tcase_add_test(all, ctrl_c_drops_a_line);
     tcase_add_test(all, ctrl_c_stops_an_answer_and_keeps_the_turn);
+    tcase_add_test(all, ctrl_d_typed_during_an_answer_ends_after_it);
     suite_add_tcase(suite, all);
     return suite;
 }

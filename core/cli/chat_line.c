@@ -310,6 +310,7 @@ static int open_terminal(struct line_reader *r)
     el_wset(r->edit, EL_GETCFN, next_character);
     el_wset(r->edit, EL_HIST, history_w, r->history);
     el_wset(r->edit, EL_ADDFN, L"take-paste", L"Takes a paste as it is", take_paste);
+    el_wset(r->edit, EL_SETTY, L"-x", L"eof=", NULL); /* Ctrl-D typed ahead is kept as itself */
     el_source(r->edit, NULL);
     el_wset(r->edit, EL_BIND, L"\\e[200~", L"take-paste", NULL);
     load_history(r);
