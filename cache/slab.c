@@ -240,7 +240,7 @@ void slab_close(struct slab *slab)
         return;
     }
     if (slab->reserve != NULL) {
-        munmap(slab->reserve, slab->reserve_bytes);
+        slab_release(slab);
     }
     slab_ring_fini(&slab->ring);
     slab_slots_fini(&slab->slots);

@@ -2,8 +2,8 @@
 #ifndef CACHE_SLAB_PRIV_H
 #define CACHE_SLAB_PRIV_H
 
-/* The inside of a slab, shared by its three files: slab.c (mapping, slices, pins), slab_ring.c
- * and slab_slots.c. */
+/* The inside of a slab, shared by its four files: slab.c (mapping, slices, pins), slab_ring.c,
+ * slab_slots.c and slab_release.c. */
 
 #include <stdatomic.h>
 
@@ -50,6 +50,9 @@ struct slab {
     struct slab_ring ring;
     struct slab_slots slots;
 };
+
+/* Gives the mapping back; all of it, wherever it was present. */
+void slab_release(struct slab *slab);
 
 /* Both take memory for their tables; fini also after a failed init. */
 bool slab_ring_init(struct slab_ring *ring, const struct slab_layout *layout); /* base later */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -374,6 +375,32 @@ START_TEST(random_slot_walks_keep_every_invariant)
 }
 END_TEST
 
+static uint64_t resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%*u %lu", &pages), 1);
+    fclose(file);
+    return PAGES((uint64_t)pages);
+}
+
+/* Several threads share it; the last piece is a short one. */
+START_TEST(all_of_a_large_slab_is_given_back)
+{
+    const struct slab_layout layout = {.ring_bytes = 300 * MIB + PAGES(3), .ring_entries = 1};
+    uint64_t before = resident_bytes();
+    struct slab *slab = open_slab(&layout);
+    unsigned char *base = slab_rows(slab), present;
+    ck_assert_uint_ge(resident_bytes(), before + 300 * MIB);
+    slab_close(slab);
+    ck_assert_uint_le(resident_bytes(), before + 16 * MIB);
+    for (uint64_t at = 0; at < slab_bytes(&layout); at += MIB) {
+        ck_assert_int_eq(mincore(base + at, 1, &present), -1);
+    }
+}
+END_TEST
+
 static TCase *layout_tests(void)
 {
     TCase *tcase = tcase_create("layout");
@@ -389,6 +416,7 @@ static TCase *layout_tests(void)
     tcase_add_test(tcase, pins_that_nobody_wants_any_more_are_left_alone);
 #ifndef K3RING_SANITIZED
     tcase_add_test(tcase, no_slot_crosses_a_slice_of_a_gigabyte);
+    tcase_add_test(tcase, all_of_a_large_slab_is_given_back);
     tcase_add_test(tcase, a_forked_child_does_not_see_the_slab);
 #endif
     return tcase;
