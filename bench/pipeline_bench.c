@@ -82,6 +82,7 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     s->at_ns[step] = nondet_now_ns();
     s->ahead_bytes += (double)(tile_bytes(s->e) - s->tiles_before - (step + 1) * s->pass_bytes);
     getrusage(RUSAGE_SELF, &s->usage[step]);
+    s->usage[step].ru_minflt -= (long)engine_pages_faults(s->e);
 }
 
 static uint64_t read_bytes(const struct engine_stats *s)

@@ -29,9 +29,10 @@ static void assert_layout(const struct slab_layout *layout)
     assert(layout->slot_bytes % PAGE_BYTES == 0 && layout->slot_bytes <= SLAB_SLICE_BYTES_MAX);
     assert(layout->slot_bytes > 0 || layout->slot_count == 0);
     assert(layout->ring_entries > 0 || layout->ring_bytes == 0);
-    assert(layout->pin_bytes == 0 || layout->pin_slice_bytes > 0);
-    assert(layout->pin_slice_bytes % HUGE_PAGE_BYTES == 0);
-    assert(layout->pin_slice_bytes <= SLAB_SLICE_BYTES_MAX);
+    assert(layout->later_slots <= layout->slot_count);
+    assert((layout->pin_bytes == 0 && layout->later_slots == 0) || layout->later_slice_bytes > 0);
+    assert(layout->later_slice_bytes % HUGE_PAGE_BYTES == 0);
+    assert(layout->later_slice_bytes <= SLAB_SLICE_BYTES_MAX);
 }
 
 /* Bytes of rows, ring and slots. */
@@ -53,21 +54,33 @@ struct cutter {
     struct slab_slice *slice;
     uint32_t count;
     unsigned char *at;
-    uint64_t room_bytes; /* what the present slice may still grow by */
+    uint64_t slice_bytes; /* of those that follow, if their objects fit */
+    uint64_t room_bytes;  /* what the present slice may still grow by */
+    bool later, pins;     /* of those that follow */
 };
 
-static unsigned char *cut(struct cutter *cutter, uint64_t size_bytes, bool pins)
+/* From here on slices are of another kind. */
+static void turn_to(struct cutter *cutter, uint64_t slice_bytes, bool pins)
+{
+    cutter->slice_bytes = slice_bytes;
+    cutter->room_bytes = 0;
+    cutter->later = true;
+    cutter->pins = pins;
+}
+
+static unsigned char *cut(struct cutter *cutter, uint64_t size_bytes)
 {
     unsigned char *place = cutter->at;
     if (size_bytes == 0) {
         return place;
     }
-    if (cutter->room_bytes < size_bytes || pins) {
+    if (cutter->room_bytes < size_bytes) {
         if (cutter->slice != NULL) {
-            cutter->slice[cutter->count] = (struct slab_slice){.base = place, .pins = pins};
+            cutter->slice[cutter->count] =
+                (struct slab_slice){.base = place, .later = cutter->later, .pins = cutter->pins};
         }
         cutter->count++;
-        cutter->room_bytes = SLAB_SLICE_BYTES_MAX;
+        cutter->room_bytes = max_u64(cutter->slice_bytes, size_bytes);
     }
     if (cutter->slice != NULL) {
         cutter->slice[cutter->count - 1].size_bytes += size_bytes;
@@ -81,19 +94,24 @@ static void place_areas(struct slab *slab, struct cutter *cutter, bool assign)
 {
     const struct slab_layout *layout = &slab->layout;
     cutter->at = slab->base;
-    cut(cutter, layout->rows_bytes, false);
-    unsigned char *ring = cut(cutter, layout->ring_bytes, false);
+    cutter->slice_bytes = SLAB_SLICE_BYTES_MAX;
+    cut(cutter, layout->rows_bytes);
+    unsigned char *ring = cut(cutter, layout->ring_bytes);
     for (uint32_t i = 0; i < layout->slot_count; i++) {
-        unsigned char *slot = cut(cutter, layout->slot_bytes, false);
+        if (i == layout->slot_count - layout->later_slots) {
+            turn_to(cutter, layout->later_slice_bytes, false);
+        }
+        unsigned char *slot = cut(cutter, layout->slot_bytes);
         if (assign) {
             slab->slots.address[i] = slot;
         }
     }
     unsigned char *pins = cutter->at;
     uint64_t left = align_up(layout->pin_bytes, PAGE_BYTES);
+    turn_to(cutter, layout->later_slice_bytes, true);
     while (left > 0) {
-        uint64_t part = min_u64(left, layout->pin_slice_bytes);
-        cut(cutter, part, true);
+        uint64_t part = min_u64(left, layout->later_slice_bytes);
+        cut(cutter, part);
         left -= part;
     }
     if (assign) {
@@ -209,7 +227,7 @@ static int open_areas(struct slab *slab)
     struct cutter cutter = {.slice = slab->slice};
     place_areas(slab, &cutter, true);
     for (uint32_t i = 0; i < slab->slice_count; i++) {
-        if (!slab->slice[i].pins) {
+        if (!slab->slice[i].later) {
             TRY(populate_slice(slab, i));
         }
     }
@@ -288,7 +306,7 @@ unsigned char *slab_pin_address(struct slab *slab, uint64_t offset_bytes)
     return slab->pins + offset_bytes;
 }
 
-int slab_populate_pins(struct slab *slab, uint32_t slice)
+int slab_populate(struct slab *slab, uint32_t slice)
 {
     assert(slice < slab->slice_count);
     return slab_slice_present(slab, slice) ? 0 : populate_slice(slab, slice);
@@ -314,7 +332,9 @@ static void check_slices(const struct slab *slab)
         assert(slab->slice[i].base == at);
         assert(slab->slice[i].size_bytes > 0);
         assert(slab->slice[i].size_bytes <= SLAB_SLICE_BYTES_MAX);
+        assert(i == 0 || slab->slice[i].later || !slab->slice[i - 1].later);
         assert(i == 0 || slab->slice[i].pins || !slab->slice[i - 1].pins);
+        assert(slab->slice[i].later || !slab->slice[i].pins);
         at += slab->slice[i].size_bytes;
     }
     assert(at <= slab->base + slab->size_bytes);

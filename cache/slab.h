@@ -13,8 +13,8 @@
  *   pins   tiles that stay; placed by the plan, so this module only hands out addresses
  *
  * The mapping is cut in slices of at most 1 GiB, the unit of registration with the kernel; no
- * ring, slot or pinned tile crosses a slice. rows, ring and slots are populated at open; a pin
- * slice when slab_populate_pins() is called for it, by any one thread.
+ * ring, slot or pinned tile crosses a slice. rows, ring and the first slots are populated at open;
+ * the slices of later slots and of pins when slab_populate() is called for them, by any one thread.
  * Slots and ring are owned by one thread.
  *
  *   slot:  FREE --slab_slot_take--> LOADING --slab_slot_ready--> READY --slab_slot_keep--> KEPT
@@ -31,8 +31,10 @@ struct slab_layout {
     uint64_t ring_bytes;   /* multiple of PAGE_BYTES, <= 1 GiB */
     uint64_t slot_bytes;   /* multiple of PAGE_BYTES, <= 1 GiB; 0 with slot_count 0 */
     uint32_t slot_count;
+    uint32_t later_slots;  /* of them, the last ones, are not populated at open */
     uint64_t pin_bytes;    /* whole pin area */
-    uint64_t pin_slice_bytes; /* multiple of 2 MiB, <= 1 GiB; pinned tiles cross no multiple */
+    uint64_t later_slice_bytes; /* of what is populated later: a multiple of 2 MiB, <= 1 GiB;
+                                 * pinned tiles cross no multiple */
     uint32_t ring_entries; /* most tiles in the ring at once */
 };
 
@@ -41,7 +43,8 @@ enum slot_state { SLOT_FREE, SLOT_LOADING, SLOT_READY, SLOT_KEPT };
 struct slab_slice {
     unsigned char *base;
     uint64_t size_bytes;
-    bool pins;             /* a pin slice, populated later */
+    bool later;            /* not populated at open: later slots, or pins */
+    bool pins;
 };
 
 struct slab;
@@ -68,7 +71,8 @@ void slab_ring_free(struct slab *slab, uint32_t entry);
 uint64_t slab_ring_used(const struct slab *slab); /* bytes between tail and head, gaps too */
 bool slab_ring_fits(const struct slab *slab, uint64_t size_bytes); /* would a take succeed */
 
-/* Slots. take returns an index, or SLAB_NO_SLOT when none is free. */
+/* Slots. take returns an index, or SLAB_NO_SLOT when none is free, or the next free one is not
+ * present yet. */
 uint32_t slab_slot_take(struct slab *slab);
 void slab_slot_ready(struct slab *slab, uint32_t slot);
 void slab_slot_keep(struct slab *slab, uint32_t slot);
@@ -80,11 +84,11 @@ uint32_t slab_slots_free(const struct slab *slab);
 
 /* Pins: the address of an offset of the pin area, and its slice's index. */
 unsigned char *slab_pin_address(struct slab *slab, uint64_t offset_bytes);
-/* Makes a pin slice's pages present (blocks at the kernel's pace). Idempotent. After slab_quit()
+/* Makes a later slice's pages present (blocks at the kernel's pace). Idempotent. After slab_quit()
  * it returns soon, and the slice may not be present. */
-int slab_populate_pins(struct slab *slab, uint32_t slice);
+int slab_populate(struct slab *slab, uint32_t slice);
 bool slab_slice_present(const struct slab *slab, uint32_t slice); /* any thread */
-/* No more pins are wanted; any thread. NULL is fine. */
+/* No more slices are wanted; any thread. NULL is fine. */
 void slab_quit(struct slab *slab);
 
 /* Asserts every invariant of ring and slots. */

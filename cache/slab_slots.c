@@ -52,7 +52,12 @@ uint32_t slab_slot_take(struct slab *slab)
     if (slots->free_count == 0) {
         return UINT32_MAX;
     }
-    uint32_t slot = slots->free[--slots->free_count];
+    uint32_t slot = slots->free[slots->free_count - 1];
+    if (slot >= slots->count - slab->layout.later_slots &&
+        !slab_slice_present(slab, slab_slice_of(slab, slots->address[slot]))) {
+        return UINT32_MAX; /* those below it come no sooner */
+    }
+    slots->free_count--;
     move(slab, slot, SLOT_FREE, SLOT_LOADING);
     return slot;
 }

@@ -131,7 +131,9 @@ static void take_text(struct run *run, const uint32_t *id)
 static void on_token(void *ctx, uint32_t step, uint32_t id)
 {
     struct run *run = ctx;
-    getrusage(RUSAGE_SELF, step <= 1 ? &run->second : &run->last);
+    struct rusage *usage = step <= 1 ? &run->second : &run->last;
+    getrusage(RUSAGE_SELF, usage);
+    usage->ru_minflt -= (long)engine_pages_faults(run->engine);
     progress_clear(&run->progress);
     take_text(run, &id);
     if (run->ids_on_stdout && run->prompt.tokenizer == NULL) {

@@ -146,7 +146,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .cache_slot_bytes = all.slots > 0 ? div_ceil(full - min_u64(full, base), all.slots) : 0,
         .reserve_bytes = RESERVE_BYTES + o->caller_bytes + o->caller_token_bytes * c->vocab +
                          checks_row_bytes(model, o) +
-                         (worker_count(o) + 2 + PIN_THREADS) * RESERVE_THREAD_BYTES,
+                         (worker_count(o) + 2 + PAGES_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = PIN_SLICE_BYTES,
     };
     files_ask_checks(o, none.layers > 0, &r);
@@ -179,8 +179,9 @@ static int open_slab(struct engine *e)
         .ring_bytes = p->ring_bytes,
         .slot_bytes = p->slot_bytes,
         .slot_count = p->working_slots + p->cache_slots,
+        .later_slots = p->cache_slots,
         .pin_bytes = p->pin_area_bytes,
-        .pin_slice_bytes = PIN_SLICE_BYTES,
+        .later_slice_bytes = PIN_SLICE_BYTES,
         .ring_entries = plan_ring_tiles(p),
     };
     return slab_open(&e->slab, &layout);
@@ -273,24 +274,6 @@ static int open_notes(struct engine *e)
                              "--chunk");
 }
 
-/* Slices in the order of the walk, each taken by one of the threads. */
-static void *pin_main(void *argument)
-{
-    struct engine *e = argument;
-    for (uint32_t i; (i = atomic_fetch_add(&e->pin_next, 1)) < slab_slice_count(e->slab) &&
-                     !atomic_load(&e->stop);) {
-        if (!slab_slice(e->slab, i)->pins) {
-            continue;
-        }
-        if (slab_populate_pins(e->slab, i) < 0) {
-            engine_fail(e, ERR_MEMORY, err_message());
-            break;
-        }
-        io_wake(e->io);
-    }
-    return NULL;
-}
-
 static int start_threads(struct engine *e)
 {
     if (e->options.stepped) {
@@ -308,15 +291,7 @@ static int start_threads(struct engine *e)
     if (atomic_load(&e->error) != 0) {
         return err_set(atomic_load(&e->error), "%s", e->error_text);
     }
-    while (e->plan->pin_area_bytes > 0 && e->pin_threads < PIN_THREADS) {
-        rc = thread_create(&e->pin_thread[e->pin_threads], NULL, pin_main, e);
-        if (rc != 0) {
-            return err_set(ERR_MEMORY, "the system refused a pin thread: %s; raise the limit of "
-                           "processes (ulimit -u) or of memory (ulimit -v)", strerror(rc));
-        }
-        e->pin_threads++;
-    }
-    return 0;
+    return pages_start(e);
 }
 
 /* What opening allocated and freed goes back to the system: it is not part of the account. */
@@ -353,6 +328,7 @@ static int open_all(struct engine *e, const char *dir)
     TRY(checks_place(e));
     TRY(open_cache(e));
     TRY(run_init(e));
+    TRY(pages_init(e));
     TRY(fetch_init(e));
     TRY(workers_start(e));
     TRY(start_threads(e));
@@ -388,10 +364,7 @@ int engine_open(struct engine **out, const char *dir, const struct engine_option
 static void stop_threads(struct engine *e)
 {
     workers_stop(e);
-    slab_quit(e->slab); /* to make the rest of the pins present may take long */
-    for (uint32_t i = 0; i < e->pin_threads; i++) {
-        pthread_join(e->pin_thread[i], NULL);
-    }
+    pages_stop(e);
     if (e->io_started) {
         pthread_mutex_lock(&e->error_lock);
         atomic_store(&e->io_stop, 1);
@@ -413,6 +386,7 @@ void engine_close(struct engine *e)
     stop_threads(e);
     run_fini(e);
     fetch_fini(e);
+    pages_fini(e);
     cache_close(e->cache);
     checks_close(e);
     slab_close(e->slab);

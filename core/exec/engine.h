@@ -234,6 +234,8 @@ void engine_stats_between(const struct engine_stats *from, const struct engine_s
 /* Nanoseconds from asking for a read to its completion, retries included; as of the last
  * engine_end. */
 const struct histogram *engine_latency(const struct engine *e, enum read_class class);
+/* Page faults of the threads that make memory present while the first passes go by. */
+uint64_t engine_pages_faults(const struct engine *e);
 void engine_trace(const struct engine *e, struct engine_trace *out);
 void engine_routes(const struct engine *e, struct engine_routes *out);
 void engine_facts(const struct engine *e, struct engine_facts *out);

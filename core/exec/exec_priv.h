@@ -7,7 +7,7 @@
  *   caller's thread  starts and ends passes; resets steps between them
  *   I/O thread       struct fetch, the slab's ring and slots, the cache; tile->data, arrivals
  *   workers          activations; finish tiles, experts and steps
- *   pin threads      make pin slices present, nothing else
+ *   pages threads    make slices of pins and slots present, nothing else
  *
  * A task becomes ready when its counter `pending` reaches zero: one count for its data (none for
  * data already in place), one for its step's inputs. Whoever counts it down to zero pushes it.
@@ -146,7 +146,7 @@ struct fetch {
 enum { WORKER_WORKS = STALL_CAUSES, WORKER_RESTS, WORKER_DOINGS };
 
 /* One alone makes pages more slowly than a drive reads. */
-#define PIN_THREADS 2U
+#define PAGES_THREADS 2U
 
 struct worker {
     struct engine *engine;
@@ -219,10 +219,13 @@ struct engine {
     uint64_t passes_ns;            /* the sum when the last pass ended; the caller's thread's */
     uint64_t active_ns;            /* the same times the workers of each */
     uint64_t pass_begun_bytes;
-    pthread_t io_thread, pin_thread[PIN_THREADS];
+    pthread_t io_thread, pages_thread[PAGES_THREADS];
     bool io_started;
-    uint32_t pin_threads;          /* started */
-    _Atomic uint32_t pin_next;     /* slice to be made present next */
+    uint32_t pages_threads;        /* started */
+    uint32_t *pages_order;         /* [pages_count] slices to be made present, in this order */
+    uint32_t pages_count;
+    _Atomic uint32_t pages_next;   /* of pages_order */
+    _Atomic uint64_t pages_faults; /* page faults that came of it */
     const uint64_t *io_allocated, *caller_allocated;
 
     /* the pass */
@@ -262,6 +265,7 @@ struct engine {
     _Atomic uint32_t wants_slot;   /* ... or experts of the batch computed ... */
     _Atomic uint32_t ring_oldest;  /* ... of which this one comes first: memory returns in order */
     _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
+    _Atomic uint32_t slot_waits_pages; /* ... if the slice of the next slot were */
     _Atomic uint32_t in_flight[READ_CLASSES]; /* reads */
     _Atomic uint64_t in_flight_bytes, demands, hits; /* for who watches */
     _Atomic uint32_t pass_done, stop, interrupted;
@@ -298,6 +302,13 @@ int state_usable(const struct engine *e);
 /* pass.c: a value of a token is not finite after a layer (or in its router). */
 enum fault_kind { FAULT_RESIDUAL = 1, FAULT_ROUTER = 2 };
 void engine_token_fault(struct engine *e, uint32_t token, enum fault_kind kind, uint32_t layer);
+
+/* pages.c: memory made present while the first pass goes by */
+int pages_init(struct engine *e);                 /* behind open_slab */
+void pages_fini(struct engine *e);
+int pages_start(struct engine *e);                /* behind the I/O thread, which is woken */
+bool pages_step(struct engine *e);                /* stepped mode: the next slice, if any */
+void pages_stop(struct engine *e);
 
 /* run.c: steps and tasks */
 int run_init(struct engine *e);

@@ -155,6 +155,7 @@ static bool expert_begin(struct engine *e)
         return false;
     }
     uint32_t slot = slab_slot_take(e->slab);
+    atomic_store(&e->slot_waits_pages, slot == SLAB_NO_SLOT && slab_slots_free(e->slab) > 0);
     if (slot == SLAB_NO_SLOT) {
         return false;
     }

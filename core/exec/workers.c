@@ -113,7 +113,7 @@ static enum stall_cause stall_cause(struct engine *e)
         return STALL_COMPUTE;
     }
     if (step->kind == STEP_EXPERTS || atomic_load(&e->in_flight[READ_EXPERTS]) > 0) {
-        return STALL_EXPERTS;
+        return atomic_load(&e->slot_waits_pages) ? STALL_PAGES : STALL_EXPERTS;
     }
     if (step->tile_count == 0) {
         return STALL_COMPUTE;
@@ -243,19 +243,6 @@ static bool worker_step(struct engine *e, struct worker *w)
     return true;
 }
 
-static bool pin_step(struct engine *e)
-{
-    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
-        if (slab_slice(e->slab, i)->pins && !slab_slice_present(e->slab, i)) {
-            if (slab_populate_pins(e->slab, i) < 0) {
-                engine_fail(e, ERR_MEMORY, err_message());
-            }
-            return true;
-        }
-    }
-    return false;
-}
-
 void engine_pump(struct engine *e)
 {
     /* Any actor that can move is drawn within a few hundred steps; a million is a deadlock. */
@@ -267,7 +254,7 @@ void engine_pump(struct engine *e)
             assert(!fetch_trunk_idles(e));
             slab_check(e->slab);
         } else if (actor == 1) {
-            moved = rng_below(&e->rng, 8) == 0 && pin_step(e);
+            moved = rng_below(&e->rng, 8) == 0 && pages_step(e);
         } else {
             moved = worker_step(e, &e->workers[actor - 2]);
         }

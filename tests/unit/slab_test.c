@@ -23,7 +23,7 @@ static const struct slab_layout small = {
     .slot_bytes = PAGES(3),
     .slot_count = 4,
     .pin_bytes = 5000,
-    .pin_slice_bytes = HUGE_PAGE_BYTES,
+    .later_slice_bytes = HUGE_PAGE_BYTES,
     .ring_entries = 6,
 };
 
@@ -61,7 +61,7 @@ START_TEST(large_layouts_are_rounded_once_to_huge_pages)
     layout.rows_bytes = PAGES(1);
     ck_assert_uint_eq(slab_bytes(&layout), 10 * MIB);
     layout.pin_bytes = 1;
-    layout.pin_slice_bytes = HUGE_PAGE_BYTES;
+    layout.later_slice_bytes = HUGE_PAGE_BYTES;
     ck_assert_uint_eq(slab_bytes(&layout), 10 * MIB);
     layout.ring_bytes = 6 * MIB;
     ck_assert_uint_eq(slab_bytes(&layout), 6 * MIB + PAGES(2));
@@ -84,7 +84,7 @@ START_TEST(each_pin_slice_is_a_slice_of_its_own)
     const struct slab_layout layout = {.ring_bytes = PAGES(1),
                                        .ring_entries = 1,
                                        .pin_bytes = 5 * MIB,
-                                       .pin_slice_bytes = 2 * MIB};
+                                       .later_slice_bytes = 2 * MIB};
     const uint64_t sizes[] = {PAGES(1), 2 * MIB, 2 * MIB, MIB};
     struct slab *slab = open_slab(&layout);
     ck_assert_uint_eq(slab_slice_count(slab), countof(sizes));
@@ -130,9 +130,39 @@ START_TEST(no_slot_crosses_a_slice_of_a_gigabyte)
 END_TEST
 #endif
 
+/* Later slots lie in slices of their own, which pins do not share. */
+START_TEST(later_slots_are_there_when_their_slice_is)
+{
+    const struct slab_layout layout = {.ring_bytes = PAGES(1), .ring_entries = 1,
+                                       .slot_bytes = 700 * KIB, .slot_count = 8,
+                                       .later_slots = 6, .pin_bytes = PAGES(1),
+                                       .later_slice_bytes = 2 * MIB};
+    struct slab *slab = open_slab(&layout);
+    ck_assert_uint_eq(slab_slice_count(slab), 5); /* two slots fit in 2 MiB, and three slices */
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_int_eq(slab_slice(slab, i)->later, i > 0);
+        ck_assert_int_eq(slab_slice(slab, i)->pins, i == 4);
+        ck_assert_int_eq(slab_slice_present(slab, i), i == 0);
+    }
+    for (uint32_t slot = 0; slot < 8; slot++) {
+        if (slot >= 2 && slot % 2 == 0) {
+            ck_assert_uint_eq(slab_slot_take(slab), SLAB_NO_SLOT);
+            ck_assert_uint_eq(slab_slots_free(slab), 8 - slot);
+            slab_slot_free(slab, 0); /* one that is there is taken at once */
+            ck_assert_uint_eq(slab_slot_take(slab), 0);
+            ck_assert_int_eq(slab_populate(slab, slot / 2), 0);
+        }
+        ck_assert_uint_eq(slab_slot_take(slab), slot);
+        memset(slab_slot_address(slab, slot), 1, layout.slot_bytes);
+    }
+    slab_check(slab);
+    slab_close(slab);
+}
+END_TEST
+
 START_TEST(a_refused_mapping_is_an_error_of_memory)
 {
-    struct slab_layout layout = {.pin_bytes = (uint64_t)1 << 48, .pin_slice_bytes = GIB};
+    struct slab_layout layout = {.pin_bytes = (uint64_t)1 << 48, .later_slice_bytes = GIB};
     struct slab *slab;
     err_clear();
     ck_assert_int_eq(slab_open(&slab, &layout), ERR_MEMORY);
@@ -151,7 +181,7 @@ START_TEST(a_small_slab_becomes_resident_to_the_page)
     ck_assert_uint_eq(state.mapped_bytes, slab_bytes(&small));
     ck_assert_uint_eq(state.resident_bytes, PAGES(22));
     ck_assert_uint_eq(state.huge_bytes, 0);
-    ck_assert_int_eq(slab_populate_pins(slab, 1), 0);
+    ck_assert_int_eq(slab_populate(slab, 1), 0);
     slab_state(slab, &state);
     ck_assert_uint_eq(state.resident_bytes, slab_bytes(&small));
     slab_close(slab);
@@ -163,7 +193,7 @@ START_TEST(a_larger_slab_becomes_resident_as_its_account_says)
     const struct slab_layout layout = {.rows_bytes = PAGES(1),
                                        .ring_bytes = 9 * MIB,
                                        .pin_bytes = 6 * MIB,
-                                       .pin_slice_bytes = 4 * MIB,
+                                       .later_slice_bytes = 4 * MIB,
                                        .ring_entries = 1};
     struct slab_statement state;
     struct slab *slab = open_slab(&layout);
@@ -172,7 +202,7 @@ START_TEST(a_larger_slab_becomes_resident_as_its_account_says)
     ck_assert_uint_ge(state.resident_bytes, 9 * MIB + PAGES(1));
     ck_assert_uint_le(state.resident_bytes, 10 * MIB);
     for (uint32_t i = 0; i < slab_slice_count(slab); i++) {
-        ck_assert_int_eq(slab_populate_pins(slab, i), 0);
+        ck_assert_int_eq(slab_populate(slab, i), 0);
     }
     slab_state(slab, &state);
     ck_assert_uint_eq(state.resident_bytes, slab_bytes(&layout));
@@ -183,13 +213,13 @@ END_TEST
 
 static void *populate_second(void *arg)
 {
-    return slab_populate_pins(arg, 2) == 0 ? arg : NULL;
+    return slab_populate(arg, 2) == 0 ? arg : NULL;
 }
 
 START_TEST(populating_pins_is_idempotent_and_per_slice)
 {
     const struct slab_layout layout = {
-        .rows_bytes = PAGES(1), .pin_bytes = 4 * MIB, .pin_slice_bytes = 2 * MIB};
+        .rows_bytes = PAGES(1), .pin_bytes = 4 * MIB, .later_slice_bytes = 2 * MIB};
     pthread_t thread;
     void *result;
     struct slab *slab = open_slab(&layout);
@@ -201,8 +231,8 @@ START_TEST(populating_pins_is_idempotent_and_per_slice)
     ck_assert(!slab_slice_present(slab, 1) && slab_slice_present(slab, 2));
     unsigned char *pin = slab_pin_address(slab, 2 * MIB);
     memset(pin, 0xa5, 2 * MIB);
-    ck_assert_int_eq(slab_populate_pins(slab, 2), 0);
-    ck_assert_int_eq(slab_populate_pins(slab, 0), 0);
+    ck_assert_int_eq(slab_populate(slab, 2), 0);
+    ck_assert_int_eq(slab_populate(slab, 0), 0);
     ck_assert(pin[0] == 0xa5 && memcmp(pin, pin + 1, 2 * MIB - 1) == 0);
     slab_close(slab);
 }
@@ -211,13 +241,13 @@ END_TEST
 START_TEST(pins_that_nobody_wants_any_more_are_left_alone)
 {
     const struct slab_layout layout = {
-        .rows_bytes = PAGES(1), .pin_bytes = 64 * MIB, .pin_slice_bytes = 32 * MIB};
+        .rows_bytes = PAGES(1), .pin_bytes = 64 * MIB, .later_slice_bytes = 32 * MIB};
     struct slab_statement before, after;
     struct slab *slab = open_slab(&layout);
     slab_state(slab, &before);
     slab_quit(slab);
     slab_quit(NULL);
-    ck_assert_int_eq(slab_populate_pins(slab, 1), 0);
+    ck_assert_int_eq(slab_populate(slab, 1), 0);
     ck_assert(!slab_slice_present(slab, 1));
     slab_state(slab, &after);
     ck_assert_uint_eq(after.resident_bytes, before.resident_bytes);
@@ -409,6 +439,7 @@ static TCase *layout_tests(void)
     tcase_add_test(tcase, large_layouts_are_rounded_once_to_huge_pages);
     tcase_add_test(tcase, an_empty_layout_has_no_slices_and_no_bytes);
     tcase_add_test(tcase, each_pin_slice_is_a_slice_of_its_own);
+    tcase_add_test(tcase, later_slots_are_there_when_their_slice_is);
     tcase_add_test(tcase, a_refused_mapping_is_an_error_of_memory);
     tcase_add_test(tcase, a_small_slab_becomes_resident_to_the_page);
     tcase_add_test(tcase, a_larger_slab_becomes_resident_as_its_account_says);
