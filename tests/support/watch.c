@@ -247,7 +247,7 @@ static void catch(int number, void (*handler)(int))
 
 static bool make_timer(void)
 {
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGNAL_TICK};
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGNAL_TICK};
     void *frame[1];
     if (watch.timer_of == getpid()) {
         return true;
@@ -256,6 +256,7 @@ static bool make_timer(void)
     catch(SIGNAL_TICK, on_tick);
     catch(SIGNAL_STACK, on_stack);
     catch(SIGALRM, on_alarm);
+    event._sigev_un._tid = gettid(); /* one thread alone looks: a test may begin others */
     if (timer_create(CLOCK_MONOTONIC, &event, &watch.timer) != 0) {
         return false;
     }
