@@ -243,7 +243,7 @@ START_TEST(ctrl_c_drops_a_line)
     see("Hi!");
     see_prompt();
     type("/stats\r");
-    see("in 1 answers");
+    see("in 1 answer");
     see_prompt();
     type("\004");
     ck_assert_int_eq(status(), 0);
@@ -263,7 +263,7 @@ START_TEST(ctrl_c_stops_an_answer_and_keeps_the_turn)
     see("[stopped; the turn is kept]");
     see_prompt();
     type("/stats\r");
-    see("in 1 answers");
+    see("in 1 answer");
     see_prompt();
     type("again\r");
     see("\033[2m");

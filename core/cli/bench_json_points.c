@@ -166,10 +166,16 @@ static void add_facts(cJSON *one, const struct bench_facts *f)
         {"io_size_bytes", f->io_size_bytes}, {"tile_bytes", f->tile_bytes},
         {"working_slots", f->working_slots}, {"cache_slots", f->cache_slots},
         {"alignment", f->alignment}, {"ram_bytes", f->ram_bytes},
-        {"slab_mapped_bytes", f->slab_mapped_bytes}, {"slab_huge_bytes", f->slab_huge_bytes},
         {"pinned_bytes", f->pinned_bytes}, {"plan_bytes", f->plan_bytes}};
     for (size_t i = 0; i < countof(numbers); i++) {
         bench_json_number(to, numbers[i].name, numbers[i].value);
+    }
+    if (f->slab_mapped_bytes > 0) {
+        bench_json_number(to, "slab_mapped_bytes", f->slab_mapped_bytes);
+        bench_json_number(to, "slab_huge_bytes", f->slab_huge_bytes);
+    } else { /* interrupted: not counted */
+        cJSON_AddNullToObject(to, "slab_mapped_bytes");
+        cJSON_AddNullToObject(to, "slab_huge_bytes");
     }
 }
 

@@ -150,7 +150,8 @@ static void judge_limit(struct bench_result *result, const struct bench_round *r
     }
 }
 
-static void judge_inference(struct bench_result *result, const struct bench_round *round)
+static void judge_inference(struct bench_result *result, const struct bench_round *round,
+                            bool caches)
 {
     const struct bench_inference *in = &round->inference;
     if (in->missed > 0) {
@@ -163,6 +164,11 @@ static void judge_inference(struct bench_result *result, const struct bench_roun
     }
     if (in->tokens == 0) {
         add(&result->verdict, true, "no token was measured");
+    }
+    /* What comes for the first time no cache of any size or policy has. */
+    if (caches && in->repeats * 2 < in->demands) {
+        add(&result->verdict, false, "most experts of the measured tokens were asked for the first "
+            "time: hit rates of so short a run say little of a longer one; give more --tokens");
     }
 }
 
@@ -196,7 +202,7 @@ void bench_judge(struct bench_result *result)
                 judge_job(verdict, &round->job[job], bench_job_names[job]);
             }
             judge_limit(result, round, &drifted);
-            judge_inference(result, round);
+            judge_inference(result, round, point->facts.cache_slots > 0);
             if (differ(first, round)) {
                 add(verdict, true, "two rounds gave different logits: this must never be; please "
                     "report it");

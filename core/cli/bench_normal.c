@@ -145,9 +145,13 @@ static void put_limits(const struct bench_page *page)
     const struct environment_system *s = &page->result->environment.system;
     const struct bench_facts *f = &page->point->facts;
     FILE *out = page->out;
-    put_size(out, "limits  buffers ", f->slab_mapped_bytes);
-    fprintf(out, " (%.0f%% huge pages)", f->slab_mapped_bytes > 0
-            ? 100.0 * (double)f->slab_huge_bytes / (double)f->slab_mapped_bytes : 0.0);
+    if (f->slab_mapped_bytes > 0) {
+        put_size(out, "limits  buffers ", f->slab_mapped_bytes);
+        fprintf(out, " (%.0f%% huge pages)",
+                100.0 * (double)f->slab_huge_bytes / (double)f->slab_mapped_bytes);
+    } else {
+        fprintf(out, "limits  buffers not counted");
+    }
     if (s->memlock_bytes == ENVIRONMENT_UNLIMITED) {
         fprintf(out, ", memlock unlimited");
     } else {

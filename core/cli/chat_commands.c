@@ -156,8 +156,9 @@ static int stats(struct chat_session *s, const char *argument)
     uint32_t context = engine_plan_of(s->engine)->request.context;
     show_note(&s->show, "context: %zu of %u positions, %u of them read", s->talk.ids.count, context,
               s->talk.known);
-    show_note(&s->show, "tokens:  %llu read, %llu made in %u answers",
-              (unsigned long long)s->read_tokens, (unsigned long long)s->made_tokens, s->answers);
+    show_note(&s->show, "tokens:  %llu read, %llu made in %u answer%s",
+              (unsigned long long)s->read_tokens, (unsigned long long)s->made_tokens, s->answers,
+              s->answers == 1 ? "" : "s");
     if (s->answers > 0) {
         show_note(&s->show, "time:    %.3f s to the first token of an answer, %.3f s for each "
                   "other", (double)s->first_ns / 1e9 / s->answers,

@@ -14,6 +14,7 @@
 #define COUNT_MS 500
 #define STACK_BYTES 65536
 #define SLOW_PASS_SECONDS 120.0
+#define SLOW_BYTES_PER_S 1e8 /* in GB two digits would not show it */
 
 void progress_begin(struct progress *p, const char *what, bool quiet)
 {
@@ -51,7 +52,8 @@ void progress_show(struct progress *p, uint64_t done_bytes, uint64_t total_bytes
     if (total_bytes > 0) {
         fprintf(stderr, " of %.2f", (double)total_bytes / 1e9);
     }
-    fprintf(stderr, " GB, %.2f GB/s", rate / 1e9);
+    bool slow = rate > 0 && rate < SLOW_BYTES_PER_S;
+    fprintf(stderr, " GB, %.2f %s/s", rate / (slow ? 1e6 : 1e9), slow ? "MB" : "GB");
     if (rate > 0 && total_bytes > done_bytes) {
         fprintf(stderr, ", %.0f s left", (double)(total_bytes - done_bytes) / rate);
     }

@@ -59,9 +59,10 @@ void score_report_talk(const struct score_report *r)
     for (int i = 0; i < READ_CLASSES; i++) {
         bytes += r->run->stats.class[i].bytes;
     }
-    fprintf(stderr, "k3ring: %u windows of at most %u tokens, %u apart; %u passes of at most %u "
+    fprintf(stderr, "k3ring: %u window%s of at most %u tokens, %u apart; %u pass%s of at most %u "
             "tokens, %.3f s (%.3f tokens/s), read %.3f GB; peak %.1f MiB of %.1f MiB\n",
-            s->windows, r->request->window, r->request->stride, s->passes,
+            s->windows, s->windows == 1 ? "" : "s", r->request->window, r->request->stride,
+            s->passes, s->passes == 1 ? "" : "es",
             engine_plan_of(r->run->engine)->chunk, f.seconds, f.tokens_per_second,
             (double)bytes / 1e9, (double)memory_status("VmHWM:") / (double)MIB,
             (double)r->run->facts.ram_bytes / (double)MIB);
