@@ -195,6 +195,24 @@ START_TEST(a_drive_that_calls_itself_too_hot_and_slows_down_is_refused)
 }
 END_TEST
 
+START_TEST(hit_rates_of_first_touches_are_told)
+{
+    struct bench_sample *sample = bench_sample_new(1, 1);
+    const struct bench_verdict *verdict = &sample->result.verdict;
+    struct bench_inference *in = &bench_sample_round(sample, 0, 0)->inference;
+    in->demands = 1000;
+    for (uint32_t slots = 0; slots <= 64; slots += 64) {
+        sample->result.point[0].facts.cache_slots = slots;
+        for (in->repeats = 499; in->repeats <= 500; in->repeats++) {
+            bench_judge(&sample->result);
+            ck_assert(verdict->valid);
+            ck_assert_uint_eq(told(verdict, "for the first time"), slots > 0 && in->repeats < 500);
+        }
+    }
+    bench_sample_free(sample);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bench_shares");
@@ -208,6 +226,7 @@ int main(void)
     tcase_add_test(test, a_model_that_a_drive_may_hold_in_its_cache_is_told);
     tcase_add_test(test, a_drive_that_calls_itself_too_hot_and_slows_down_is_refused);
     tcase_add_test(test, a_reason_to_refuse_stands_before_any_number_of_warnings);
+    tcase_add_test(test, hit_rates_of_first_touches_are_told);
     suite_add_tcase(suite, test);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
