@@ -161,11 +161,13 @@ static uint64_t ring_wanted(const struct plan *plan, uint64_t windows)
     return align_up(want, PAGE_BYTES);
 }
 
-/* Working slots and ring from `room` bytes, from comfortable down to one of each. */
-static void share_ring(struct plan *plan, uint64_t room, uint64_t streamed)
+/* Working slots and ring from `room` bytes, from comfortable down to one of each. The ring has
+ * beside_bytes whatever is in flight. */
+static void share_ring(struct plan *plan, uint64_t room, uint64_t streamed, uint64_t beside_bytes)
 {
     uint32_t slots = plan->slot_bytes > 0 ? PLAN_WORKING_SLOTS : 0;
     uint64_t want = max_u64(ring_wanted(plan, 3), align_up(plan->request.ahead_bytes, PAGE_BYTES));
+    want = max_u64(want, beside_bytes);
     want = min_u64(want, streamed);
     uint64_t modest = min_u64(ring_wanted(plan, 1), want);
     uint64_t least = min_u64(plan->tile_window_max, want);
@@ -298,6 +300,16 @@ static void pin_automatically(struct plan *plan, uint64_t room, uint64_t trunk)
     plan->ring_bytes = min_u64(plan->ring_bytes, streamed_bytes(plan));
 }
 
+/* While a layer computes experts that need not be read, the drive goes on with the trunk: at the
+ * pace of the cores it brings as much as they take. */
+static uint64_t beside_experts(const struct plan *plan, const struct model_config *c,
+                               const struct demand *d)
+{
+    uint64_t most = align_down(GIB - plan->tile_window_max, PAGE_BYTES);
+    return d->slots > d->slots_max / 2 ? min_u64(c->experts_per_token * plan->slot_bytes, most)
+                                       : 0;
+}
+
 /* Pins and explicit slots first, when they are given; then ring and working slots; then pins;
  * then, the trunk being whole, the cache. */
 static int split(const struct model *model, struct plan *plan, uint64_t trunk)
@@ -309,7 +321,7 @@ static int split(const struct model *model, struct plan *plan, uint64_t trunk)
     uint64_t room = r->ram_bytes - fixed_bytes(&plan->account) - d.taken_bytes;
     plan->page_tables_bytes = min_u64(page_tables_bytes(r->ram_bytes), room - d.least_bytes);
     room -= plan->page_tables_bytes;
-    share_ring(plan, room, streamed_bytes(plan));
+    share_ring(plan, room, streamed_bytes(plan), beside_experts(plan, &model->config, &d));
     if (!d.pins_given) {
         pin_automatically(plan, room, trunk);
     }

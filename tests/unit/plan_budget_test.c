@@ -353,6 +353,29 @@ START_TEST(pins_are_spread_evenly_over_the_walk)
 }
 END_TEST
 
+/* The drive does not stand still while the experts of a layer are computed from the cache. */
+START_TEST(the_ring_holds_a_layer_s_experts_when_most_of_them_stay)
+{
+    const struct model_config *c = &k3->config;
+    uint64_t all = (uint64_t)(c->layers - c->first_dense) * c->experts;
+    for (uint64_t more = 0; more <= 1; more++) {
+        struct plan_request r = paper_request(1800 * GIB);
+        r.pin_percent = 50;
+        r.expert_slots = all / 2 + more;
+        struct plan *plan = build(k3, &r);
+        uint64_t experts = c->experts_per_token * plan->slot_bytes;
+        expect_account(plan);
+        expect_ring(plan);
+        if (more > 0) {
+            ck_assert_uint_ge(plan->ring_bytes, experts);
+        } else {
+            ck_assert_uint_lt(plan->ring_bytes, experts);
+        }
+        plan_free(plan);
+    }
+}
+END_TEST
+
 /* Tiles up to the first that streams. */
 static uint32_t pinned_front(const struct plan *plan)
 {
@@ -498,6 +521,7 @@ static Suite *budget_suite(void)
     tcase_add_test(figures, page_tables_have_room_beside_large_plans);
     tcase_add_test(figures, with_auto_the_cache_waits_for_the_whole_trunk);
     tcase_add_loop_test(figures, pins_are_spread_evenly_over_the_walk, 0, 3);
+    tcase_add_test(figures, the_ring_holds_a_layer_s_experts_when_most_of_them_stay);
     tcase_add_loop_test(figures, prefix_pins_are_the_first_tiles_of_the_walk_at_equal_ram, 0, 3);
     tcase_add_test(figures, the_order_of_pins_changes_nothing_when_all_or_none_are_pinned);
     tcase_add_loop_test(figures, pins_given_are_pinned_and_no_more, 0, 2);
