@@ -82,7 +82,6 @@ static void on_token(void *ctx, uint32_t step, uint32_t id)
     s->at_ns[step] = nondet_now_ns();
     s->ahead_bytes += (double)(tile_bytes(s->e) - s->tiles_before - (step + 1) * s->pass_bytes);
     getrusage(RUSAGE_SELF, &s->usage[step]);
-    s->usage[step].ru_minflt -= (long)engine_pages_faults(s->e);
 }
 
 static uint64_t read_bytes(const struct engine_stats *s)
@@ -108,6 +107,7 @@ static struct sequence streamed(struct engine *e, uint32_t tokens)
     struct engine_stats before;
     struct engine_stats after;
     plan_pass_reads(engine_plan_of(e), false, false, true, &s.pass_bytes, &requests);
+    engine_pages_wait(e);
     engine_stats(e, &before);
     if (generate(e, &r, &out) < 0) {
         die("generate");

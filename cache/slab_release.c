@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Giving memory back takes the kernel 60 ms for each GiB of small pages: a run that was stopped
- * would end late with hundreds of them. Helpers take turns at pieces of it. */
+/* Giving small pages back keeps the kernel busy, and a run that was stopped would end late. Helpers
+ * take turns at pieces of it. */
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "cache/slab_priv.h"
+#include "core/base/memory.h"
 #include "core/base/thread.h"
 
 #define PIECE_BYTES (128 * MIB)
@@ -32,8 +32,7 @@ static void *release_pieces(void *ctx)
 /* One for each piece and processor that this thread does not serve. */
 static uint32_t helpers_wanted(const struct slab *slab)
 {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t others = processors > 1 ? (uint64_t)processors - 1 : 0;
+    uint64_t others = memory_processors() - 1;
     return (uint32_t)min_u64(min_u64(others, slab->size_bytes / PIECE_BYTES), HELPERS_MAX);
 }
 

@@ -55,7 +55,7 @@ uint32_t slab_slot_take(struct slab *slab)
     uint32_t slot = slots->free[slots->free_count - 1];
     if (slot >= slots->count - slab->layout.later_slots &&
         !slab_slice_present(slab, slab_slice_of(slab, slots->address[slot]))) {
-        return UINT32_MAX; /* those below it come no sooner */
+        return UINT32_MAX; /* those below it were never used */
     }
     slots->free_count--;
     move(slab, slot, SLOT_FREE, SLOT_LOADING);

@@ -141,10 +141,3 @@ uint32_t memory_processors(void)
     }
     return (uint32_t)max_u64(1, min_u64(count, quota_processors()));
 }
-
-uint64_t memory_thread_faults(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)(usage.ru_minflt + usage.ru_majflt)
-                                                 : 0;
-}

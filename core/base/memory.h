@@ -24,7 +24,4 @@ uint64_t memory_lockable(void);
 /* Processors this process may run on, counting affinity and a CPU quota; at least 1. */
 uint32_t memory_processors(void);
 
-/* Page faults of this thread so far, without and with a read. */
-uint64_t memory_thread_faults(void);
-
 #endif

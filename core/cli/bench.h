@@ -139,8 +139,8 @@ struct bench_facts {
     bool fixed_buffers;
     uint32_t threads, workers, devices, files, direct_files, io_depth, working_slots, cache_slots,
         alignment;
-    uint64_t io_size_bytes, tile_bytes, ram_bytes, slab_mapped_bytes, slab_huge_bytes, pinned_bytes,
-        plan_bytes;
+    uint64_t io_size_bytes, tile_bytes, ram_bytes, slab_mapped_bytes, slab_resident_bytes,
+        slab_huge_bytes, pinned_bytes, plan_bytes;
 };
 
 struct bench_point_result {

@@ -172,9 +172,11 @@ static void add_facts(cJSON *one, const struct bench_facts *f)
     }
     if (f->slab_mapped_bytes > 0) {
         bench_json_number(to, "slab_mapped_bytes", f->slab_mapped_bytes);
+        bench_json_number(to, "slab_resident_bytes", f->slab_resident_bytes);
         bench_json_number(to, "slab_huge_bytes", f->slab_huge_bytes);
     } else { /* interrupted: not counted */
         cJSON_AddNullToObject(to, "slab_mapped_bytes");
+        cJSON_AddNullToObject(to, "slab_resident_bytes");
         cJSON_AddNullToObject(to, "slab_huge_bytes");
     }
 }

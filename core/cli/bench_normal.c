@@ -145,10 +145,10 @@ static void put_limits(const struct bench_page *page)
     const struct environment_system *s = &page->result->environment.system;
     const struct bench_facts *f = &page->point->facts;
     FILE *out = page->out;
-    if (f->slab_mapped_bytes > 0) {
+    if (f->slab_mapped_bytes > 0 && f->slab_resident_bytes > 0) {
         put_size(out, "limits  buffers ", f->slab_mapped_bytes);
         fprintf(out, " (%.0f%% huge pages)",
-                100.0 * (double)f->slab_huge_bytes / (double)f->slab_mapped_bytes);
+                100.0 * (double)f->slab_huge_bytes / (double)f->slab_resident_bytes);
     } else {
         fprintf(out, "limits  buffers not counted");
     }

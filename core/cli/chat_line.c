@@ -310,7 +310,6 @@ static int open_terminal(struct line_reader *r)
     el_wset(r->edit, EL_GETCFN, next_character);
     el_wset(r->edit, EL_HIST, history_w, r->history);
     el_wset(r->edit, EL_ADDFN, L"take-paste", L"Takes a paste as it is", take_paste);
-    el_wset(r->edit, EL_SETTY, L"-x", L"eof=", NULL); /* Ctrl-D typed ahead is kept as itself */
     el_source(r->edit, NULL);
     el_wset(r->edit, EL_BIND, L"\\e[200~", L"take-paste", NULL);
     load_history(r);
@@ -364,6 +363,9 @@ static int edit_line(struct line_reader *r, const char *prompt, char **text)
     r->cancelled = r->ended = false;
     atomic_store(&terminal_edits, true);
     el_wset(r->edit, EL_PREP_TERM, 1); /* before the prompt: keys are ours once it is seen */
+    /* While the terminal cooks, Ctrl-D typed ahead is kept as itself. A shell that put this program
+     * in the foreground again has set it back. */
+    el_wset(r->edit, EL_SETTY, L"-x", L"eof=", NULL);
     fputs(PASTE_ON, stdout);
     fflush(stdout);
     const wchar_t *line = r->prompt != NULL ? el_wgets(r->edit, &count) : NULL;

@@ -97,7 +97,9 @@ struct run {
     struct recorder recorder;
     struct output json, dump, heat; /* open from the start: a bad path is told before the run */
     int dump_rc;
-    struct rusage second, last; /* when the second and the latest token were made */
+    struct rusage settled, last; /* when the token settled_step and the latest one were made */
+    uint32_t settled_step;
+    bool steady; /* from there on */
 };
 
 static void on_tick(void *ctx, const struct engine_progress *p)
@@ -128,12 +130,21 @@ static void take_text(struct run *run, const uint32_t *id)
     }
 }
 
+/* A run is steady from its second token on, once all memory is present. */
+static void count_faults(struct run *run, uint32_t step)
+{
+    bool present = engine_pages_present(run->engine);
+    getrusage(RUSAGE_SELF, run->steady ? &run->last : &run->settled);
+    if (!run->steady) {
+        run->settled_step = step;
+        run->steady = step > 0 && present;
+    }
+}
+
 static void on_token(void *ctx, uint32_t step, uint32_t id)
 {
     struct run *run = ctx;
-    struct rusage *usage = step <= 1 ? &run->second : &run->last;
-    getrusage(RUSAGE_SELF, usage);
-    usage->ru_minflt -= (long)engine_pages_faults(run->engine);
+    count_faults(run, step);
     progress_clear(&run->progress);
     take_text(run, &id);
     if (run->ids_on_stdout && run->prompt.tokenizer == NULL) {
@@ -256,10 +267,10 @@ static int report(struct run *run, struct engine *e, int rc, uint64_t read_befor
     struct run_report r = {.engine = e, .request = &run->request, .result = &run->result,
                            .tuning = &run->tuning,
                            .storage_read_bytes = memory_storage_read_bytes() - read_before};
-    if (run->result.count > 2) {
-        r.steady_tokens = run->result.count - 2;
-        r.steady_minor_faults = (uint64_t)(run->last.ru_minflt - run->second.ru_minflt);
-        r.steady_major_faults = (uint64_t)(run->last.ru_majflt - run->second.ru_majflt);
+    if (run->steady && run->result.count > run->settled_step + 1) {
+        r.steady_tokens = run->result.count - run->settled_step - 1;
+        r.steady_minor_faults = (uint64_t)(run->last.ru_minflt - run->settled.ru_minflt);
+        r.steady_major_faults = (uint64_t)(run->last.ru_majflt - run->settled.ru_majflt);
     }
     engine_stats(e, &r.stats);
     engine_facts(e, &r.facts);

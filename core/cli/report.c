@@ -175,9 +175,11 @@ static void add_settings(cJSON *root, const struct run_report *r)
     number(s, "context", p->request.context);
     if (f->slab_mapped_bytes > 0) {
         number(s, "slab_bytes", f->slab_mapped_bytes);
+        number(s, "slab_resident_bytes", f->slab_resident_bytes);
         number(s, "slab_huge_bytes", f->slab_huge_bytes);
     } else {
         cJSON_AddNullToObject(s, "slab_bytes");
+        cJSON_AddNullToObject(s, "slab_resident_bytes");
         cJSON_AddNullToObject(s, "slab_huge_bytes");
     }
 }
@@ -227,8 +229,8 @@ void report_settings(const struct engine *e)
             f.fixed_buffers ? "yes" : "no", p->request.io_depth,
             (unsigned long long)(p->io_size_bytes / KIB), f.isa, f.threads,
             (double)f.slab_mapped_bytes / (double)MIB,
-            f.slab_mapped_bytes > 0
-                ? 100.0 * (double)f.slab_huge_bytes / (double)f.slab_mapped_bytes : 0.0,
+            f.slab_resident_bytes > 0
+                ? 100.0 * (double)f.slab_huge_bytes / (double)f.slab_resident_bytes : 0.0,
             p->cache_slots, p->cache_slots > 0 ? f.policy : "no cache, no policy");
     for (uint32_t i = 0; i < f.place_count; i++) {
         const struct io_place *place = &f.place[i];

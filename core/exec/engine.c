@@ -17,7 +17,7 @@
 /* Code, libraries, thread stacks, the allocator's own pages, JSON while opening. */
 #define RESERVE_BYTES (14 * MIB)
 #define RESERVE_THREAD_BYTES (256 * KIB)
-#define PIN_SLICE_BYTES (256 * MIB)
+#define LATER_SLICE_BYTES (256 * MIB)
 #define RAM_AUTO_SHARE_PERCENT 90U
 
 void engine_fail(struct engine *e, int code, const char *text)
@@ -95,6 +95,11 @@ static uint64_t noted_token_bytes(const struct engine_options *o, const struct m
     return (uint64_t)shape_of(c, 0).layers * noted_width(o, c) * each;
 }
 
+static uint64_t later_slice_bytes(const struct engine_options *o)
+{
+    return o->slice_bytes > 0 ? o->slice_bytes : LATER_SLICE_BYTES;
+}
+
 static uint32_t worker_count(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : memory_processors();
@@ -147,7 +152,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
         .reserve_bytes = RESERVE_BYTES + o->caller_bytes + o->caller_token_bytes * c->vocab +
                          checks_row_bytes(model, o) +
                          (worker_count(o) + 2 + PAGES_THREADS) * RESERVE_THREAD_BYTES,
-        .pin_slice_bytes = PIN_SLICE_BYTES,
+        .pin_slice_bytes = later_slice_bytes(o),
     };
     files_ask_checks(o, none.layers > 0, &r);
     if (o->context > c->context_max) {
@@ -181,7 +186,7 @@ static int open_slab(struct engine *e)
         .slot_count = p->working_slots + p->cache_slots,
         .later_slots = p->cache_slots,
         .pin_bytes = p->pin_area_bytes,
-        .later_slice_bytes = PIN_SLICE_BYTES,
+        .later_slice_bytes = later_slice_bytes(&e->options),
         .ring_entries = plan_ring_tiles(p),
     };
     return slab_open(&e->slab, &layout);
@@ -328,7 +333,7 @@ static int open_all(struct engine *e, const char *dir)
     TRY(checks_place(e));
     TRY(open_cache(e));
     TRY(run_init(e));
-    TRY(pages_init(e));
+    pages_init(e);
     TRY(fetch_init(e));
     TRY(workers_start(e));
     TRY(start_threads(e));
@@ -386,7 +391,6 @@ void engine_close(struct engine *e)
     stop_threads(e);
     run_fini(e);
     fetch_fini(e);
-    pages_fini(e);
     cache_close(e->cache);
     checks_close(e);
     slab_close(e->slab);
@@ -468,6 +472,7 @@ void engine_facts(const struct engine *e, struct engine_facts *out)
         .threads = e->worker_count,
         .workers = e->crew.chosen,
         .slab_mapped_bytes = slab.mapped_bytes,
+        .slab_resident_bytes = slab.resident_bytes,
         .slab_huge_bytes = slab.huge_bytes,
         .ram_bytes = e->plan->request.ram_bytes,
     };

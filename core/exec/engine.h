@@ -52,6 +52,8 @@ struct engine_options {
     enum plan_pin_order pin_order;
     uint64_t expert_slots;    /* or PLAN_AUTO, PLAN_ALL */
     uint64_t tile_bytes;      /* or PLAN_AUTO */
+    uint64_t slice_bytes;     /* in which pins and slots become present: a multiple of 2 MiB, at
+                               * least a tile; 0 = as many as pay */
     uint32_t prompt_tokens;   /* of the longest prompt to come */
     uint32_t sequences;       /* states side by side; 0 is 1 */
     bool sequences_most;      /* fewer, down to 1, when their states would take over half of ram */
@@ -118,7 +120,8 @@ struct engine_facts {
     uint32_t threads;             /* workers there are */
     uint32_t workers;             /* of them compute passes of few tokens */
     char workers_why[96];
-    uint64_t slab_mapped_bytes, slab_huge_bytes; /* 0 once interrupted: not counted */
+    uint64_t slab_mapped_bytes, slab_resident_bytes, slab_huge_bytes; /* 0 once interrupted: not
+                                     counted */
     uint64_t ram_bytes;
     uint32_t alignment;           /* the strictest any file asks for, <= PAGE_BYTES */
     struct io_place place[ENGINE_PLACES_MAX]; /* file systems the shards lie on */
@@ -234,8 +237,11 @@ void engine_stats_between(const struct engine_stats *from, const struct engine_s
 /* Nanoseconds from asking for a read to its completion, retries included; as of the last
  * engine_end. */
 const struct histogram *engine_latency(const struct engine *e, enum read_class class);
-/* Page faults of the threads that make memory present while the first passes go by. */
-uint64_t engine_pages_faults(const struct engine *e);
+/* Memory of pins and of the expert cache becomes present while the first passes go by: whether all
+ * of it is. */
+bool engine_pages_present(const struct engine *e);
+/* Waits until it is; returns early when the engine failed or was interrupted. Not when stepped. */
+void engine_pages_wait(const struct engine *e);
 void engine_trace(const struct engine *e, struct engine_trace *out);
 void engine_routes(const struct engine *e, struct engine_routes *out);
 void engine_facts(const struct engine *e, struct engine_facts *out);

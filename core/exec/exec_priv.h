@@ -120,7 +120,8 @@ struct fetch {
     uint64_t answered_ns;      /* when a read last ended, or none was in flight */
     bool silence_told;
     bool fixed;                /* registered buffers hold */
-    bool *slice_known;         /* a pin slice was registered (or need not be) */
+    bool *slice_known;         /* a slice was registered (or need not be) */
+    uint32_t slices_known;
     /* trunk cursor */
     uint32_t pass, tile;
     uint64_t tile_done_bytes;  /* of the window already asked for */
@@ -147,6 +148,17 @@ enum { WORKER_WORKS = STALL_CAUSES, WORKER_RESTS, WORKER_DOINGS };
 
 /* One alone makes pages more slowly than a drive reads. */
 #define PAGES_THREADS 2U
+
+/* Slices of the slab that are not present yet. */
+struct pages {
+    uint32_t slot_end, pin_end;    /* slices of slots come before those of pins */
+    _Atomic uint32_t slot_next, pin_next;
+    _Atomic uint32_t slots_begun;  /* slots that are present or being made so */
+    _Atomic uint32_t slots_touched; /* from here on none was ever taken */
+    _Atomic uint32_t left;         /* slices */
+    pthread_t thread[PAGES_THREADS];
+    uint32_t threads;              /* started */
+};
 
 struct worker {
     struct engine *engine;
@@ -219,13 +231,9 @@ struct engine {
     uint64_t passes_ns;            /* the sum when the last pass ended; the caller's thread's */
     uint64_t active_ns;            /* the same times the workers of each */
     uint64_t pass_begun_bytes;
-    pthread_t io_thread, pages_thread[PAGES_THREADS];
+    pthread_t io_thread;
     bool io_started;
-    uint32_t pages_threads;        /* started */
-    uint32_t *pages_order;         /* [pages_count] slices to be made present, in this order */
-    uint32_t pages_count;
-    _Atomic uint32_t pages_next;   /* of pages_order */
-    _Atomic uint64_t pages_faults; /* page faults that came of it */
+    struct pages pages;
     const uint64_t *io_allocated, *caller_allocated;
 
     /* the pass */
@@ -263,7 +271,7 @@ struct engine {
     _Atomic uint32_t stuck;        /* reads never ended: nothing they touch may be freed */
     _Atomic uint32_t wants_room;   /* I/O thread would read more if tiles were freed ... */
     _Atomic uint32_t wants_slot;   /* ... or experts of the batch computed ... */
-    _Atomic uint32_t ring_oldest;  /* ... of which this one comes first: memory returns in order */
+    _Atomic uint32_t ring_awaited; /* ... and this one was the last: memory returns in order */
     _Atomic uint32_t waits_pages;  /* ... if a pin slice were present */
     _Atomic uint32_t slot_waits_pages; /* ... if the slice of the next slot were */
     _Atomic uint32_t in_flight[READ_CLASSES]; /* reads */
@@ -304,10 +312,10 @@ enum fault_kind { FAULT_RESIDUAL = 1, FAULT_ROUTER = 2 };
 void engine_token_fault(struct engine *e, uint32_t token, enum fault_kind kind, uint32_t layer);
 
 /* pages.c: memory made present while the first pass goes by */
-int pages_init(struct engine *e);                 /* behind open_slab */
-void pages_fini(struct engine *e);
+void pages_init(struct engine *e);                /* behind open_slab */
 int pages_start(struct engine *e);                /* behind the I/O thread, which is woken */
 bool pages_step(struct engine *e);                /* stepped mode: the next slice, if any */
+void pages_touched(struct engine *e, uint32_t slot); /* the I/O thread has taken it */
 void pages_stop(struct engine *e);
 
 /* run.c: steps and tasks */

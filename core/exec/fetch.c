@@ -16,6 +16,7 @@
 #define WAIT_NS 1000000000ULL     /* of one sleep, after which the drive is looked at */
 #define SILENCE_NS 600000000000ULL /* with reads in flight and none ending: given up; */
 #define SILENCE_TOLD_PART 20       /* told of after this part of it */
+#define TILES_TOGETHER 4U          /* whose memory is waited for at once, of a full ring */
 
 int fetch_init(struct engine *e)
 {
@@ -444,15 +445,32 @@ static bool settle(struct engine *e)
     return issue_all(e) || moved;
 }
 
+/* Names the tile whose end this thread wants to hear of: not the oldest, but the last unfinished
+ * one of the oldest few, so that their reads follow together. Without room in the queue none is: a
+ * read will end. */
+static void await_tile(struct engine *e)
+{
+    const struct fetch *f = &e->fetch;
+    uint32_t awaited = UINT32_MAX;
+    bool room = io_room(e->io) > 0 && f->free != NULL;
+    uint32_t few = (uint32_t)min_u64(max_u64(f->ring_count / 4, 1), TILES_TOGETHER);
+    for (uint32_t i = room && f->ring_count > 0 ? few : 0; i > 0 && awaited == UINT32_MAX; i--) {
+        uint32_t tile = f->ring[(f->ring_head + i - 1) % f->ring_capacity].tile;
+        atomic_store(&e->ring_awaited, tile);
+        /* Whoever finishes it hereafter sees its name. */
+        awaited = atomic_load(&e->tile[tile].busy) ? tile : UINT32_MAX;
+    }
+    atomic_store(&e->ring_awaited, awaited);
+}
+
 bool fetch_step(struct engine *e, bool may_wait)
 {
     int reaped = io_run(e->io, 0);
     bool moved = settle(e);
     if (reaped == 0 && !moved && may_wait) {
-        atomic_store(&e->ring_oldest, e->fetch.ring_count > 0
-                                          ? e->fetch.ring[e->fetch.ring_head].tile : UINT32_MAX);
         atomic_store(&e->wants_slot, e->batch.open && e->fetch.expert_next < e->batch.count);
         atomic_store(&e->wants_room, 1);
+        await_tile(e);
         if (!settle(e)) {
             reaped = io_run(e->io, WAIT_NS);
         }

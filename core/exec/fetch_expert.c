@@ -152,6 +152,7 @@ static bool expert_begin(struct engine *e)
     }
     struct expert_run *run = &b->run[f->expert_next];
     if (!checks_room(e, true)) {
+        atomic_store(&e->slot_waits_pages, 0);
         return false;
     }
     uint32_t slot = slab_slot_take(e->slab);
@@ -159,6 +160,7 @@ static bool expert_begin(struct engine *e)
     if (slot == SLAB_NO_SLOT) {
         return false;
     }
+    pages_touched(e, slot);
     run->slot = slot;
     run->ticket = checks_take(e, true);
     f->extent_sums = checks_with_sums(e);

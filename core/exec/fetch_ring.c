@@ -42,16 +42,18 @@ static void fixed_refused(struct engine *e, int error)
     e->fetch.fixed = false;
 }
 
-/* Registers every slice that is present; pin slices follow as they come. All or none. */
+/* Registers every slice that is present; later ones follow as they come. All or none. */
 void fetch_register_slices(struct engine *e)
 {
     struct fetch *f = &e->fetch;
-    for (uint32_t i = 0; i < slab_slice_count(e->slab); i++) {
+    uint32_t count = slab_slice_count(e->slab);
+    for (uint32_t i = 0; i < count && f->slices_known < count; i++) {
         const struct slab_slice *slice = slab_slice(e->slab, i);
         if (f->slice_known[i] || !slab_slice_present(e->slab, i)) {
             continue;
         }
         f->slice_known[i] = true;
+        f->slices_known++;
         int rc = f->fixed ? io_register_buffer(e->io, i, slice->base, slice->size_bytes) : 0;
         if (rc < 0) {
             fixed_refused(e, -rc);

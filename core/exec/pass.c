@@ -284,7 +284,9 @@ static void count_time(struct engine *e)
     e->passes_ns += took_ns;
     atomic_store(&e->pass_clock, e->passes_ns << 1);
     e->active_ns += took_ns * atomic_load(&e->active_workers);
-    crew_made(&e->crew, e->tokens, bytes_so_far(e) - e->pass_begun_bytes, took_ns);
+    if (engine_pages_present(e)) { /* else passes are not alike */
+        crew_made(&e->crew, e->tokens, bytes_so_far(e) - e->pass_begun_bytes, took_ns);
+    }
 }
 
 /* The pass is over: what the state of sequence 0 now holds. */

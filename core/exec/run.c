@@ -190,7 +190,7 @@ static void tile_done(struct engine *e, uint32_t tile)
     struct tile_run *run = &e->tile[tile];
     atomic_store(&run->pending, e->plan->tiles[tile].pinned ? 1 : 2);
     atomic_store(&run->busy, 0);
-    if (atomic_load(&e->wants_room) && atomic_load(&e->ring_oldest) == tile) {
+    if (atomic_load(&e->wants_room) && atomic_load(&e->ring_awaited) == tile) {
         io_wake(e->io);
     }
 }

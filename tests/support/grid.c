@@ -170,6 +170,7 @@ void grid_options(const struct grid_point *point, uint32_t prompt, uint32_t gen,
     static const enum io_engine engines[] = {IO_URING, IO_PREAD, IO_SIM, IO_SIM};
     enum grid_io io = (enum grid_io)point->level[GRID_IO];
     *o = (struct engine_options){
+        .slice_bytes = 2 * MIB, /* so that there are several */
         .ram_bytes = grid_value(point, GRID_RAM),
         .io_depth = (uint32_t)grid_value(point, GRID_DEPTH),
         .io_size_bytes = grid_value(point, GRID_SIZE),
