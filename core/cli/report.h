@@ -20,7 +20,8 @@ struct run_report {
     struct engine_stats stats;
     struct engine_facts facts;
     uint64_t storage_read_bytes; /* growth of read_bytes of /proc/self/io over the run */
-    /* Page faults of the process from the second token on, and over how many tokens. */
+    /* Page faults of the process from the second token on or, if later, from when all memory was
+     * present, and over how many tokens. */
     uint64_t steady_minor_faults, steady_major_faults, steady_tokens;
     const struct tuning *tuning; /* what `auto` came to, or NULL */
     const char *error;           /* message of a failed run, or NULL */
