@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "core/base/nondet.h"
@@ -275,6 +276,21 @@ START_TEST(ctrl_c_stops_an_answer_and_keeps_the_turn)
 }
 END_TEST
 
+/* As a shell does that puts the program in the foreground again. */
+static void put_key_back(void)
+{
+    struct termios now;
+    ck_assert_int_eq(tcgetattr(master, &now), 0);
+    now.c_cc[VEOF] = '\004';
+    ck_assert_int_eq(tcsetattr(master, TCSANOW, &now), 0);
+}
+
+static void stop_answer(void)
+{
+    kill(pid, SIGINT);
+    see("[stopped; the turn is kept]");
+}
+
 /* Between two prompts the terminal cooks what is typed, and would take the key for itself. A signal
  * ends the answer: the key Ctrl-C would drop what was typed ahead. */
 START_TEST(ctrl_d_typed_during_an_answer_ends_after_it)
@@ -282,12 +298,18 @@ START_TEST(ctrl_d_typed_during_an_answer_ends_after_it)
     if (!start(&wild, "--effort=max", true)) {
         return;
     }
+    for (int turn = 0; turn < _i; turn++) {
+        see_prompt();
+        type("Hello\r");
+        see("\033[2m");
+        put_key_back();
+        stop_answer();
+    }
     see_prompt();
     type("Hello\r");
     see("\033[2m");
     type("\004");
-    kill(pid, SIGINT);
-    see("[stopped; the turn is kept]");
+    stop_answer();
     ck_assert_int_eq(status(), 0);
 }
 END_TEST
@@ -302,7 +324,7 @@ static Suite *terminal_suite(void)
     tcase_add_test(all, pastes_lines_that_go_on_and_editing);
     tcase_add_test(all, ctrl_c_drops_a_line);
     tcase_add_test(all, ctrl_c_stops_an_answer_and_keeps_the_turn);
-    tcase_add_test(all, ctrl_d_typed_during_an_answer_ends_after_it);
+    tcase_add_loop_test(all, ctrl_d_typed_during_an_answer_ends_after_it, 0, 2);
     suite_add_tcase(suite, all);
     return suite;
 }
