@@ -21,8 +21,8 @@
 #include "tests/support/suite.h"
 #include "tests/support/talker.h"
 
-#define WATCHDOG_SECONDS 120
-#define PATIENCE_MS 40000
+#define WATCHDOG_SECONDS 240
+#define PATIENCE_MS 100000
 #define TEXT_BYTES 262144
 
 static struct tiny scripted, wild, folder;

@@ -58,7 +58,7 @@ static void await(const char *path, int64_t size_bytes)
     char name[TINY_PATH_BYTES + 32];
     struct stat status;
     snprintf(name, sizeof name, "%s.tmp.%ld", path, (long)process.pid);
-    for (int i = 0; i < 6000; i++) {
+    for (int i = 0; i < 20000; i++) { /* 100 s */
         if (stat(name, &status) == 0 && status.st_size >= size_bytes) {
             return;
         }
