@@ -23,6 +23,7 @@
 static struct {
     atomic_bool armed;
     enum fault_kind kind;
+    const char *only; /* the name of the calls counted, or NULL for all */
     uint64_t at, times;
     int error;
     atomic_ullong seen;
@@ -35,18 +36,29 @@ static void *count_malloc(size_t size_bytes)
     return faults_strike(FAULT_MEMORY, "malloc of cJSON", NULL, -1) ? NULL : malloc(size_bytes);
 }
 
-void faults_arm(enum fault_kind kind, uint64_t at, int error, uint64_t times)
+static void arm(enum fault_kind kind, const char *only, uint64_t at, int error, uint64_t times)
 {
     cJSON_InitHooks(&(cJSON_Hooks){.malloc_fn = count_malloc, .free_fn = free});
     pthread_mutex_lock(&fault.lock);
     memset(&fault.hit, 0, sizeof fault.hit);
     pthread_mutex_unlock(&fault.lock);
     fault.kind = kind;
+    fault.only = only;
     fault.at = at;
     fault.times = times;
     fault.error = error;
     atomic_store(&fault.seen, 0);
     atomic_store(&fault.armed, true);
+}
+
+void faults_arm(enum fault_kind kind, uint64_t at, int error, uint64_t times)
+{
+    arm(kind, NULL, at, error, times);
+}
+
+void faults_arm_call(const char *name, int error)
+{
+    arm(FAULT_CALL, name, 1, error, 1);
 }
 
 void faults_disarm(struct fault_hit *hit)
@@ -84,7 +96,8 @@ static void tell(const char *name, const char *path, int fd)
 
 bool faults_strike(enum fault_kind kind, const char *name, const char *path, int fd)
 {
-    if (!atomic_load(&fault.armed) || kind != fault.kind) {
+    if (!atomic_load(&fault.armed) || kind != fault.kind ||
+        (fault.only != NULL && strcmp(name, fault.only) != 0)) {
         return false;
     }
     uint64_t number = atomic_fetch_add(&fault.seen, 1) + 1;

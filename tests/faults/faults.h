@@ -28,6 +28,8 @@ struct fault_hit {
 
 /* From the at-th call of the kind on (the next one is 1) as many as `times` fail with error. */
 void faults_arm(enum fault_kind kind, uint64_t at, int error, uint64_t times);
+/* The first FAULT_CALL of this name (a literal) fails, whatever other threads call meanwhile. */
+void faults_arm_call(const char *name, int error);
 void faults_disarm(struct fault_hit *hit);
 
 /* For the wrappers: true, with errno set, when this call has to fail. path, if any, or fd >= 0 are
