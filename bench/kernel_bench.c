@@ -6,7 +6,7 @@
  * of a core, so other programs disturb little, and all cases of a repeat run one after the other,
  * so a slow moment of the machine spoils a repeat and not a ratio.
  *
- *   kernel_bench [--quick] [--json FILE]     5 repeats or 3, medians; 512 MiB of weights */
+ *   kernel_bench [--quick] [--json FILE]     5 repeats or 1, medians; 512 MiB of weights */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -380,7 +380,7 @@ int main(int argc, char **argv)
     const char *json = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            report.repeats = 3;
+            report.repeats = 1;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else {

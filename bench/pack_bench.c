@@ -189,8 +189,8 @@ int main(int argc, char **argv)
     static struct row rows[countof(modes)];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            rounds = 3;
-            tokens = 2;
+            rounds = 1;
+            tokens = 1;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else if (found < SIDES) {

@@ -345,7 +345,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             s.tokens = 1;
-            s.repeats = 2;
+            s.repeats = 1;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {

@@ -1,14 +1,22 @@
 #!/bin/sh
 # make bench: kernels, the drive, the pipeline, chunks and identity on the 5-layer full-width model,
 # which is made on first use (about 17 GB under $BUILD/bench/model5, or in $BENCH_MODEL, its pack
-# beside the programs; delete them when done). BENCH_ARGS=--quick is the short form. Tables on the terminal, JSON under $BUILD/bench.
-# shellcheck disable=SC2086 # quick is empty or one word
+# beside the programs; delete them when done). BENCH_ARGS=--quick is the short form: fewer cases, once
+# each, on 4 layers of full width (8 GB under $BUILD/bench/model4). Tables on the terminal, JSON under
+# $BUILD/bench.
+# shellcheck disable=SC2086 # quick is empty or one word, shape is several
 set -eu
 bench=$BUILD/bench
-model=${BENCH_MODEL:-$bench/model5}
 quick=${BENCH_ARGS:-}
-[ -f "$model/config.json" ] ||
-    "$BUILD/k3ring" synth "$model" --preset k3 --layers 5 --experts 128 --vocab 32768
+if [ -n "$quick" ]; then
+    model=${BENCH_MODEL:-$bench/model4}
+    shape="--layers 4 --experts 48 --vocab 8192"
+else
+    model=${BENCH_MODEL:-$bench/model5}
+    shape="--layers 5 --experts 128 --vocab 32768"
+fi
+pack=$bench/$(basename "$model").pack
+[ -f "$model/config.json" ] || "$BUILD/k3ring" synth "$model" --preset k3 $shape
 echo "== kernels"
 "$bench/kernel_bench" $quick --json "$bench/kernels.json"
 echo "== cache policies"
@@ -31,7 +39,7 @@ echo "== tokens per pass"
 echo "== pins"
 "$bench/pin_bench" $quick --json "$bench/pins.json" "$model"
 echo "== packed against not"
-[ -f "$bench/model5.pack/k3ring-pack.json" ] || "$BUILD/k3ring" pack "$model" "$bench/model5.pack" --trunk-only
-"$bench/pack_bench" $quick --json "$bench/pack.json" "$model" "$bench/model5.pack"
+[ -f "$pack/k3ring-pack.json" ] || "$BUILD/k3ring" pack "$model" "$pack" --trunk-only
+"$bench/pack_bench" $quick --json "$bench/pack.json" "$model" "$pack"
 echo "== identity on the wide model"
 "$bench/identity_bench" $quick "$model"

@@ -24,10 +24,12 @@
 #define BATCH_PROMPT 4U
 #define DRAFTS 4U
 
-static const uint32_t widths[WIDTHS] = {1, 2, 4, 8, 16};
+static const uint32_t all_widths[WIDTHS] = {1, 2, 4, 8, 16};
+static const uint32_t quick_widths[] = {1, 8};
 
 struct settings {
-    uint32_t rounds, steps, gen, widths;
+    uint32_t rounds, steps, gen, width_count;
+    const uint32_t *widths;
 };
 
 static struct engine_options base_options(uint32_t context)
@@ -134,15 +136,15 @@ static void show_widths(const struct settings *s, const struct width_row *rows, 
 {
     printf("%9s %12s %14s %10s %12s %12s\n", "sequences", "tokens/s", "GB per step", "speed-up",
            "of the bytes", "their ratio");
-    for (uint32_t i = 0; i < s->widths; i++) {
+    for (uint32_t i = 0; i < s->width_count; i++) {
         const struct width_row *r = &rows[i];
         double speedup = figure_median(&r->speedup);
-        double promised = (double)widths[i] * (double)rows[0].bytes / (double)r->bytes;
-        printf("%9u %12.3f %14.3f %10.2f %12.2f %12.3f\n", widths[i], figure_median(&r->rate),
+        double promised = (double)s->widths[i] * (double)rows[0].bytes / (double)r->bytes;
+        printf("%9u %12.3f %14.3f %10.2f %12.2f %12.3f\n", s->widths[i], figure_median(&r->rate),
                (double)r->bytes / 1e9, speedup, promised, speedup / promised);
         cJSON *o = cJSON_CreateObject();
         cJSON_AddItemToArray(list, o);
-        cJSON_AddNumberToObject(o, "sequences", widths[i]);
+        cJSON_AddNumberToObject(o, "sequences", s->widths[i]);
         figure_json(o, "tokens_per_second", &r->rate);
         figure_json(o, "speedup", &r->speedup);
         cJSON_AddNumberToObject(o, "bytes_per_step", (double)r->bytes);
@@ -154,12 +156,12 @@ static int bench_widths(const char *dir, const struct settings *s, cJSON *list)
 {
     static struct width_row rows[WIDTHS];
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < s->widths; i++) {
-        rc = open_width(dir, widths[i], s->steps, &rows[i]);
+    for (uint32_t i = 0; rc == 0 && i < s->width_count; i++) {
+        rc = open_width(dir, s->widths[i], s->steps, &rows[i]);
     }
     for (uint32_t round = 0; rc == 0 && round < s->rounds; round++) {
         double one = 0;
-        for (uint32_t i = 0; rc == 0 && i < s->widths; i++) {
+        for (uint32_t i = 0; rc == 0 && i < s->width_count; i++) {
             double rate = 0;
             rc = measure_width(s, &rows[i], &rate);
             one = i == 0 ? rate : one;
@@ -169,7 +171,7 @@ static int bench_widths(const char *dir, const struct settings *s, cJSON *list)
     if (rc == 0) {
         show_widths(s, rows, list);
     }
-    for (uint32_t i = 0; i < s->widths; i++) {
+    for (uint32_t i = 0; i < s->width_count; i++) {
         engine_close(rows[i].e);
     }
     return rc;
@@ -304,10 +306,12 @@ int main(int argc, char **argv)
 {
     const char *dir = NULL;
     const char *json = NULL;
-    struct settings s = {.rounds = 3, .steps = 4, .gen = 9, .widths = WIDTHS};
+    struct settings s = {.rounds = 3, .steps = 4, .gen = 9, .width_count = WIDTHS,
+                         .widths = all_widths};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            s = (struct settings){.rounds = 1, .steps = 2, .gen = 5, .widths = 4};
+            s = (struct settings){.rounds = 1, .steps = 1, .gen = 5, .widths = quick_widths,
+                                  .width_count = countof(quick_widths)};
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else {
