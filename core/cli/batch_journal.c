@@ -155,6 +155,7 @@ int batch_journal_finish(struct batch_journal *j)
     int rc = output_commit(&out);
     output_abandon(&out);
     if (rc == 0) {
+        output_flush_folders(); /* one of the two names is always there */
         unlink(j->path);
     }
     return rc;

@@ -109,6 +109,7 @@ static int write_session(struct chat_session *s, const char *notes, struct outpu
         return rc;
     }
     TRY(output_commit(out));
+    output_flush_folders();
     s->seen = made;
     return 0;
 }

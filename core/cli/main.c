@@ -31,6 +31,7 @@ static void print_usage(FILE *out)
 static int finish(int rc)
 {
     int signal_number = signals_caught();
+    output_flush_folders();
     if (rc < 0 && signal_number == SIGPIPE) {
         return 128 + SIGPIPE; /* nobody reads any more: a quiet end */
     }

@@ -213,18 +213,47 @@ void output_abandon(struct output *out)
     *out = (struct output){0};
 }
 
-/* So that a new name outlives a loss of power. The file is whole and in its place by then: a file
- * system that keeps no folders in order is no reason to call it lost. */
-static void flush_folder(const char *path)
+/* ---- folders that have new names ---- */
+
+#define FOLDERS_MAX 8
+
+static char *folders[FOLDERS_MAX]; /* resolved; the first folder_count */
+static size_t folder_count;
+
+/* The files are whole and in their places by then: a file system that keeps no folders in order is
+ * no reason to call them lost. */
+void output_flush_folders(void)
+{
+    while (folder_count > 0) {
+        char *folder = folders[--folder_count];
+        int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0) {
+            (void)fsync(fd);
+            close(fd);
+        }
+        free(folder);
+    }
+}
+
+/* Several outputs most often lie in one folder, and each flush waits for the drive. */
+static void note_folder(const char *path)
 {
     char *folder = folder_of(path);
-    int fd = folder != NULL ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
+    bool known = folder == NULL;
+    for (size_t i = 0; i < folder_count && !known; i++) {
+        known = strcmp(folders[i], folder) == 0;
     }
-    free(folder);
+    if (known) {
+        free(folder);
+        return;
+    }
+    if (folder_count == FOLDERS_MAX) {
+        output_flush_folders();
+    }
+    folders[folder_count++] = folder;
 }
+
+/* ---- the end of an output ---- */
 
 /* Whether anything was lost; errno says why. An earlier write may have taken the reason with it: a
  * byte more meets it again. */
@@ -255,7 +284,7 @@ int output_commit(struct output *out)
     if (!bad && out->temporary != NULL) {
         bad = rename(out->temporary, out->path) != 0;
         if (!bad) {
-            flush_folder(out->path);
+            note_folder(out->path);
         }
     }
     if (lock >= 0) {

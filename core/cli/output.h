@@ -3,7 +3,8 @@
 #define CLI_OUTPUT_H
 
 /* Files that appear whole or not at all: written under a temporary name beside the target, flushed
- * to the drive, then renamed, and the folder flushed as well. */
+ * to the drive, then renamed. So that new names outlive a loss of power their folders are flushed
+ * as well, once for all outputs of a command. */
 
 #include <stdio.h>
 
@@ -35,6 +36,9 @@ int output_check_outside(const char *option, const char *path, const char *dir);
 void output_private(const struct output *out);
 /* Ends the file: renamed when everything was written, removed when not. */
 int output_commit(struct output *out);
+/* Flushes the folders of all files committed since the last call: when a command ends, and before
+ * what needs their names to last. One thread at a time, as output_commit(). */
+void output_flush_folders(void);
 void output_abandon(struct output *out);
 
 /* Unlinks what open outputs have written so far. Async-signal-safe: for a program that ends at

@@ -168,7 +168,9 @@ static int write_begin(struct pack_journal *journal, const struct pack_terms *te
         fputs(line, out.file);
     }
     fputs("mark .\n", out.file);
-    return output_commit(&out);
+    TRY(output_commit(&out));
+    output_flush_folders();
+    return 0;
 }
 
 int pack_journal_begin(struct pack_journal *journal, const struct pack_place *place,

@@ -139,7 +139,9 @@ static int write_text(const char *path, const char *text, size_t size_bytes)
     TRY(output_open(&out, path));
     fwrite(text, 1, size_bytes, out.file);
     fprintf(out.file, "\"checksum\":\"%016" PRIx64 "\"}\n", XXH3_64bits(text, size_bytes));
-    return output_commit(&out);
+    TRY(output_commit(&out));
+    output_flush_folders(); /* before the journal goes */
+    return 0;
 }
 
 int pack_manifest_write(const struct pack_output *out, const struct model *source,

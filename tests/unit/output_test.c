@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,17 @@
 
 static char dir[64];
 static char path[128];
+static unsigned folders_flushed, files_flushed;
+
+/* In place of the C library's, for the code under test too. */
+int fsync(int fd)
+{
+    struct stat st;
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    folders_flushed += S_ISDIR(st.st_mode);
+    files_flushed += S_ISREG(st.st_mode);
+    return (int)syscall(SYS_fsync, fd);
+}
 
 static void setup(void)
 {
@@ -407,9 +419,51 @@ START_TEST(what_standard_output_loses_is_an_error)
 }
 END_TEST
 
+/* In folders of their own below dir, and count of them in each. */
+static void commit_outputs(unsigned folders, unsigned count)
+{
+    for (unsigned i = 0; i < folders * count; i++) {
+        char full[128], name[32];
+        snprintf(name, sizeof name, "%u", i % folders);
+        in_dir(name, full);
+        ck_assert(mkdir(full, 0700) == 0 || access(full, F_OK) == 0);
+        snprintf(name, sizeof name, "%u/%u", i % folders, i);
+        in_dir(name, full);
+        ck_assert_int_eq(output_text(full, "text"), 0);
+        expect_text(full, "text");
+    }
+}
+
+static void remove_outputs(unsigned folders, unsigned count)
+{
+    for (unsigned i = 0; i < folders * count; i++) {
+        char full[128], name[32];
+        snprintf(name, sizeof name, "%u/%u", i % folders, i);
+        in_dir(name, full);
+        ck_assert_int_eq(unlink(full), 0);
+    }
+}
+
+/* More folders than are kept in mind are flushed as they come. */
+START_TEST(each_file_is_flushed_and_each_folder_once_for_all_of_its_files)
+{
+    const unsigned folders = _i == 0 ? 1 : 12, count = _i == 0 ? 5 : 2;
+    folders_flushed = files_flushed = 0;
+    commit_outputs(folders, count);
+    ck_assert_uint_eq(files_flushed, folders * count);
+    ck_assert_uint_eq(folders_flushed, _i == 0 ? 0 : 16); /* eight at a time */
+    output_flush_folders();
+    ck_assert_uint_eq(folders_flushed, _i == 0 ? 1 : 24);
+    output_flush_folders();
+    ck_assert_uint_eq(folders_flushed, _i == 0 ? 1 : 24);
+    remove_outputs(folders, count);
+}
+END_TEST
+
 static Suite *output_suite(void)
 {
     TCase *file = tcase_create("file");
+    tcase_set_timeout(file, 60); /* hundreds of flushes, on a drive that others keep busy */
     tcase_add_checked_fixture(file, setup, teardown);
     tcase_add_test(file, a_file_appears_only_when_it_is_whole);
     tcase_add_test(file, an_old_file_stays_until_the_new_one_replaces_it);
@@ -422,6 +476,7 @@ static Suite *output_suite(void)
     tcase_add_test(file, a_finished_file_is_not_taken_for_a_dead_process_s);
     tcase_add_test(file, the_reason_outlives_a_write_that_failed_earlier);
     tcase_add_test(file, a_symbolic_link_is_written_through);
+    tcase_add_loop_test(file, each_file_is_flushed_and_each_folder_once_for_all_of_its_files, 0, 2);
     TCase *refusal = tcase_create("refusal");
     tcase_add_checked_fixture(refusal, setup, teardown);
     tcase_add_test(refusal, a_missing_folder_is_refused_at_once);
