@@ -232,6 +232,7 @@ START_TEST(run_answers_one_turn)
         {2, "--chat --ids 1", "", "give --prompt or --prompt-file"},
         {2, "--chat --prompt Hello --load-state x", "", "leave --load-state out"},
         {2, "--chat", "", "a prompt is required"},
+        {2, "--prompt Hello --effort low", "", "give --chat too"},
     };
     say("");
     k3ring("run %s %s", scripted.dir, rows[_i].arguments);

@@ -532,7 +532,7 @@ static int open_and_run(struct run *run, const char *model)
 
 int cmd_run(int argc, char **argv)
 {
-    struct run_cli cli = {0};
+    struct run_cli cli = {.prompt.effort = PROMPT_EFFORT_UNSET};
     const char *model;
     bool help;
     TRY(options_parse(&command_run, &cli, argc, argv, &model, &help));
@@ -540,6 +540,7 @@ int cmd_run(int argc, char **argv)
         options_help(stdout, &command_run);
         return output_flush_stdout();
     }
+    TRY(prompt_settle_effort(&cli.prompt));
     struct run run = {.cli = &cli};
     /* Before any file is made. */
     running_catch("k3ring: stopping after this pass; once more to stop at once\n");

@@ -46,7 +46,9 @@ static const char *what_is_wrong(const char *text)
     size_t digits = strspn(text, "0123456789");
     const char *tail = text + digits;
     if (digits == 0) {
-        return text[0] == '-' ? "it is negative" : NULL;
+        return text[0] == '-'   ? "it is negative"
+               : text[0] == '.' ? "a digit goes before the point"
+                                : NULL;
     }
     if (tail[0] == ',') {
         return "a point goes before a fraction, and nothing between thousands";

@@ -129,6 +129,16 @@ bool prompt_given(const struct prompt_cli *cli)
     return cli->ids != NULL || cli->text != NULL || cli->file != NULL;
 }
 
+int prompt_settle_effort(struct prompt_cli *cli)
+{
+    if (cli->effort == PROMPT_EFFORT_UNSET) {
+        cli->effort = PROMPT_EFFORT_MAX;
+        return 0;
+    }
+    return cli->chat ? 0 : err_set(ERR_USAGE, "--effort: says how much a model thinks before it "
+                                   "answers; give --chat too, or leave it out");
+}
+
 int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
                 const char *fallback)
 {

@@ -13,7 +13,7 @@ struct prompt_cli {
     const char *ids, *text, *file, *tokenizer;
     const char *file_called; /* by messages; NULL: --prompt-file */
     bool chat;               /* the text is what a user says: the model is to answer it */
-    uint64_t effort;         /* then: one of PROMPT_EFFORTS */
+    uint64_t effort;         /* then: one of PROMPT_EFFORTS; see prompt_settle_effort() */
 };
 
 /* type: the command's struct, with a member `prompt` of struct prompt_cli. */
@@ -29,12 +29,14 @@ struct prompt_cli {
 
 /* type: as above. Rows of a command that takes a turn of a conversation for a prompt. */
 #define PROMPT_EFFORTS "low|high|max|off"
+#define PROMPT_EFFORT_MAX 2U
 #define PROMPT_EFFORT_OFF 3U
+#define PROMPT_EFFORT_UNSET UINT64_MAX /* what the member begins with */
 #define PROMPT_CHAT_ROWS(type)                                                                    \
     {"chat", OPTION_FLAG, offsetof(type, prompt.chat), NULL, 0, 0, NULL, NULL,                    \
      "the prompt is what a user says; prints the response to it"},                                \
-    {"effort", OPTION_CHOICE, offsetof(type, prompt.effort), "max", 0, 0, PROMPT_EFFORTS, NULL,   \
-     "with --chat: how much the model thinks first"}
+    {"effort", OPTION_CHOICE, offsetof(type, prompt.effort), NULL, 0, 0, PROMPT_EFFORTS, NULL,    \
+     "with --chat: how much the model thinks first; max unless given"}
 
 struct prompt {
     uint32_t *ids;
@@ -44,6 +46,9 @@ struct prompt {
 
 /* The tokenizer that lies with the model in dir, unless another one is given. */
 int prompt_open_tokenizer(const char *given, const char *dir, struct tokenizer **out);
+
+/* ERR_USAGE for an effort without a conversation; max where none is given. */
+int prompt_settle_effort(struct prompt_cli *cli);
 
 /* Whether the user gave one. */
 bool prompt_given(const struct prompt_cli *cli);

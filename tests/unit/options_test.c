@@ -121,7 +121,8 @@ START_TEST(of_a_size_that_is_none_what_is_wrong_is_said)
         const char *text, *part;
     } wrong[] = {
         {"1GB", "powers of 1000"}, {"1.5kB", "powers of 1000"}, {"1,25G", "a point"},
-        {"1,000", "a point"}, {"-1", "negative"}, {"1 G", "between number and unit"},
+        {".5G", "a digit goes"}, {"1,000", "a point"}, {"-1", "negative"},
+        {"1 G", "between number and unit"},
         {"16777216T", "more than 2^64"}, {"18446744073709551616", "more than 2^64"},
         {"16777216TiB", "more than 2^64"}};
     uint64_t bytes;
