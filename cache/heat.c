@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/little.h"
 
 #define VERSION 1
 #define HEADER_BYTES 64
@@ -25,22 +26,6 @@ static uint64_t checksum_more(uint64_t sum, const unsigned char *bytes, size_t c
         sum = (sum ^ bytes[i]) * FNV_PRIME;
     }
     return sum;
-}
-
-static void put(unsigned char *to, uint64_t value, uint32_t bytes)
-{
-    for (uint32_t i = 0; i < bytes; i++) {
-        to[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-static uint64_t get(const unsigned char *from, uint32_t bytes)
-{
-    uint64_t value = 0;
-    for (uint32_t i = 0; i < bytes; i++) {
-        value |= (uint64_t)from[i] << (8 * i);
-    }
-    return value;
 }
 
 /* One number of a field, whatever its type, as an integer of its bits. */
@@ -106,12 +91,12 @@ static void make_header(unsigned char header[HEADER_BYTES], const struct policy_
 {
     assert(strlen(ops->name) < HEADER_BYTES - NAME_AT);
     memset(header, 0, HEADER_BYTES);
-    put(header, get((const unsigned char *)"K3RH", 4), 4);
-    put(header + 4, VERSION, 2);
-    put(header + 8, shape->layers, 4);
-    put(header + 12, shape->experts, 4);
-    put(header + 16, shape->per_token, 4);
-    put(header + 24, body, 8);
+    little_put(header, little_get((const unsigned char *)"K3RH", 4), 4);
+    little_put(header + 4, VERSION, 2);
+    little_put(header + 8, shape->layers, 4);
+    little_put(header + 12, shape->experts, 4);
+    little_put(header + 16, shape->per_token, 4);
+    little_put(header + 24, body, 8);
     memcpy(header + NAME_AT, ops->name, strlen(ops->name));
 }
 
@@ -132,7 +117,7 @@ static uint64_t write_body(const struct policy_field *field, uint32_t count, uin
             uint32_t units = (uint32_t)min_u64(at_once, field[f].count - first);
             size_t bytes = (size_t)units * field[f].unit_bytes;
             for (uint32_t i = 0; i < units; i++) {
-                put(piece + (size_t)i * field[f].unit_bytes, unit_get(&field[f], first + i),
+                little_put(piece + (size_t)i * field[f].unit_bytes, unit_get(&field[f], first + i),
                     field[f].unit_bytes);
             }
             sum = checksum_more(sum, piece, bytes);
@@ -153,7 +138,7 @@ void heat_write(FILE *file, const struct policy_ops *ops, const struct policy_sh
     assert(count <= POLICY_FIELDS_MAX);
     make_header(header, ops, shape, body_bytes(field, count));
     uint64_t sum = write_body(field, count, header_checksum(header), NULL);
-    put(header + CHECKSUM_AT, sum, 8);
+    little_put(header + CHECKSUM_AT, sum, 8);
     fwrite(header, 1, sizeof header, file);
     write_body(field, count, sum, file);
 }
@@ -173,9 +158,9 @@ static int check_header(const unsigned char header[HEADER_BYTES], const char *pa
     if (memcmp(header, expected, 4) != 0) {
         return damaged(path, "not a heat file: it does not begin with K3RH");
     }
-    if (get(header + 4, 2) != VERSION) {
+    if (little_get(header + 4, 2) != VERSION) {
         return err_set(ERR_MODEL, "heat file %s: version %u is not known; this program reads "
-                       "version %u", path, (unsigned)get(header + 4, 2), VERSION);
+                       "version %u", path, (unsigned)little_get(header + 4, 2), VERSION);
     }
     memcpy(name, header + NAME_AT, sizeof name - 1);
     if (memcmp(name, expected + NAME_AT, sizeof name - 1) != 0) {
@@ -185,8 +170,8 @@ static int check_header(const unsigned char header[HEADER_BYTES], const char *pa
     if (memcmp(header + 8, expected + 8, 16) != 0) {
         return err_set(ERR_USAGE, "heat file %s: of a model of %u layers of %u experts, %u a "
                        "token; this one has %u of %u, %u; give another file", path,
-                       (unsigned)get(header + 8, 4), (unsigned)get(header + 12, 4),
-                       (unsigned)get(header + 16, 4), shape->layers, shape->experts,
+                       (unsigned)little_get(header + 8, 4), (unsigned)little_get(header + 12, 4),
+                       (unsigned)little_get(header + 16, 4), shape->layers, shape->experts,
                        shape->per_token);
     }
     return memcmp(header, expected, CHECKSUM_AT) == 0 ? 0 : damaged(path, "its header is damaged");
@@ -206,7 +191,7 @@ static bool read_body(FILE *file, const struct policy_field *field, uint32_t cou
             *sum = checksum_more(*sum, piece, (size_t)units * field[f].unit_bytes);
             for (uint32_t i = 0; i < units; i++) {
                 unit_set(&field[f], first + i,
-                         get(piece + (size_t)i * field[f].unit_bytes, field[f].unit_bytes));
+                         little_get(piece + (size_t)i * field[f].unit_bytes, field[f].unit_bytes));
             }
         }
     }
@@ -233,7 +218,7 @@ static int heat_read(FILE *file, const char *path, const struct policy_ops *ops,
     if (fgetc(file) != EOF) {
         return damaged(path, "it is longer than its header says");
     }
-    if (sum != get(header + CHECKSUM_AT, 8) || !ops->sound(policy)) {
+    if (sum != little_get(header + CHECKSUM_AT, 8) || !ops->sound(policy)) {
         return damaged(path, "its checksum or contents are wrong: it is damaged");
     }
     return 0;

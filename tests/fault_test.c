@@ -435,18 +435,9 @@ END_TEST
 
 /* ---- the suite ---- */
 
-static TCase *add_case(Suite *suite, const char *name)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
-    tcase_add_checked_fixture(tcase, watch, unwatch);
-    suite_add_tcase(suite, tcase);
-    return tcase;
-}
-
 static void add_reads(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "reads");
+    TCase *tcase = suite_case(suite, "reads", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_loop_test(tcase, a_failed_read_ends_the_run_whichever_it_is, 0, SCENE_COUNT);
     tcase_add_loop_test(tcase, a_failed_read_ends_a_run_with_pins_and_cache, 0, SCENE_COUNT);
     tcase_add_loop_test(tcase, a_failed_read_ends_a_run_with_the_smallest_tiles, 0, SCENE_COUNT);
@@ -461,7 +452,7 @@ static void add_reads(Suite *suite)
 
 static void add_files(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "files");
+    TCase *tcase = suite_case(suite, "files", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_test(tcase, a_shard_cut_by_one_byte_after_open_is_named);
     tcase_add_test(tcase, a_shard_cut_in_the_middle_after_open_is_named);
     tcase_add_test(tcase, overlapping_tensors_are_refused);

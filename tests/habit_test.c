@@ -258,18 +258,9 @@ END_TEST
 
 /* ---- the suite ---- */
 
-static TCase *add_case(Suite *suite, const char *name)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
-    tcase_add_checked_fixture(tcase, watch, unwatch);
-    suite_add_tcase(suite, tcase);
-    return tcase;
-}
-
 static void add_answers(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "answers");
+    TCase *tcase = suite_case(suite, "answers", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_test(tcase, every_instruction_set_gives_the_same_bytes_or_is_refused);
     tcase_add_loop_test(tcase, a_logit_that_is_no_number_ends_the_program_without_a_token, 0,
                         NUMBER_CASES);
@@ -277,7 +268,7 @@ static void add_answers(Suite *suite)
 
 static void add_habits(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "outputs and locales");
+    TCase *tcase = suite_case(suite, "outputs and locales", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_test(tcase, a_full_device_is_named);
     tcase_add_test(tcase, a_file_size_limit_leaves_no_partial_file);
     tcase_add_test(tcase, an_output_in_a_missing_folder_is_named);

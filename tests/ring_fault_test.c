@@ -346,17 +346,9 @@ END_TEST
 
 /* ---- the suite ---- */
 
-static TCase *add_case(Suite *suite, const char *name, double seconds)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, seconds);
-    suite_add_tcase(suite, tcase);
-    return tcase;
-}
-
 static void add_all(Suite *suite)
 {
-    TCase *reads = add_case(suite, "reads", 900);
+    TCase *reads = suite_case(suite, "reads", 900, NULL, NULL);
     tcase_add_loop_test(reads, an_error_that_passes_is_repeated_and_counted, 0, SCENE_COUNT);
     tcase_add_loop_test(reads, an_error_that_stays_names_the_place, 0, SCENE_COUNT);
     tcase_add_loop_test(reads, a_failed_read_ends_the_run_whichever_it_is, 0, SCENE_COUNT);
@@ -365,7 +357,7 @@ static void add_all(Suite *suite)
     tcase_add_loop_test(reads, completions_may_come_late_and_in_any_order, 0, SCENE_COUNT);
     tcase_add_loop_test(reads, a_drive_a_hundred_times_slower_only_takes_time, 0, SCENE_COUNT);
     tcase_add_test(reads, a_drive_that_ends_no_read_is_given_up);
-    TCase *ring = add_case(suite, "ring", 900);
+    TCase *ring = suite_case(suite, "ring", 900, NULL, NULL);
     tcase_add_test(ring, a_completion_that_comes_twice_is_passed_over);
     tcase_add_loop_test(ring, a_wake_up_that_is_lost_costs_a_moment, 0, 2);
     tcase_add_loop_test(ring, a_completion_queue_that_overflows_loses_nothing, 0, 2);
@@ -383,7 +375,7 @@ int main(int argc, char **argv)
     if (argc <= 1) {
         add_all(suite);
     }
-    TCase *mix = add_case(suite, "mixed", 0);
+    TCase *mix = suite_case(suite, "mixed", 0, NULL, NULL);
     tcase_add_test(mix, mixed_faults_give_the_right_tokens_or_an_error);
     int failed = suite_run(suite);
     tiny_remove(&memory);

@@ -475,18 +475,9 @@ END_TEST
 
 /* ---- the suite ---- */
 
-static TCase *add_case(Suite *suite, const char *name)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
-    tcase_add_checked_fixture(tcase, watch, unwatch);
-    suite_add_tcase(suite, tcase);
-    return tcase;
-}
-
 static void add_memory(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "memory and bytes");
+    TCase *tcase = suite_case(suite, "memory and bytes", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_test(tcase, ram_covers_the_whole_process_over_a_long_run);
     tcase_add_test(tcase, a_chunk_that_demands_more_experts_than_slots_completes);
     tcase_add_test(tcase, every_byte_is_read_once_a_pass_at_every_budget);
@@ -494,7 +485,7 @@ static void add_memory(Suite *suite)
 
 static void add_files(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "files");
+    TCase *tcase = suite_case(suite, "files", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_loop_test(tcase, a_header_of_any_legal_length_is_read, 0, HEADER_CASES);
     tcase_add_test(tcase, a_stray_file_is_ignored_and_named);
     tcase_add_test(tcase, a_stray_file_without_an_index_is_refused);
@@ -507,7 +498,7 @@ static void add_files(Suite *suite)
 
 static void add_answers(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "answers");
+    TCase *tcase = suite_case(suite, "answers", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_test(tcase, long_runs_are_the_same_whatever_the_settings);
     tcase_add_test(tcase, a_tie_of_logits_goes_to_the_lower_id);
     tcase_add_test(tcase, a_tie_in_the_router_goes_to_the_lower_expert);

@@ -179,18 +179,9 @@ END_TEST
 
 /* ---- the suite ---- */
 
-static TCase *add_case(Suite *suite, const char *name)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, WATCHDOG_SECONDS);
-    tcase_add_checked_fixture(tcase, watch, unwatch);
-    suite_add_tcase(suite, tcase);
-    return tcase;
-}
-
 static void add_weights(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "weights");
+    TCase *tcase = suite_case(suite, "weights", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_test(tcase, a_bad_row_of_lm_head_is_named_by_its_logit);
     tcase_add_test(tcase, a_bad_norm_before_lm_head_stops_the_run);
     tcase_add_test(tcase, a_bad_norm_of_a_layer_names_the_layer);
@@ -203,7 +194,7 @@ static void add_weights(Suite *suite)
 
 static void add_layouts(Suite *suite)
 {
-    TCase *tcase = add_case(suite, "layouts");
+    TCase *tcase = suite_case(suite, "layouts", WATCHDOG_SECONDS, watch, unwatch);
     tcase_add_loop_test(tcase, tensors_anywhere_give_the_golden_hash, 0, countof(layouts));
 }
 

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "core/base/file.h"
+#include "core/base/little.h"
 #include "core/exec/exec_priv.h"
 
 #define VERSION 1U
@@ -36,25 +37,9 @@ typedef unsigned long long ull; /* for messages */
 _Static_assert(SAVED_HEADER_BYTES == AT_SUM + SUM_BYTES, "the checksum ends the header");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids and floats are written as they lie");
 
-static void put(unsigned char *to, uint64_t value, uint32_t bytes)
-{
-    for (uint32_t i = 0; i < bytes; i++) {
-        to[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-static uint64_t get(const unsigned char *from, uint32_t bytes)
-{
-    uint64_t value = 0;
-    for (uint32_t i = 0; i < bytes; i++) {
-        value |= (uint64_t)from[i] << (8 * i);
-    }
-    return value;
-}
-
 static uint64_t get4(const unsigned char *header, uint32_t at)
 {
-    return get(header + at, 4);
+    return little_get(header + at, 4);
 }
 
 /* A header may claim anything: too much stays too much. */
@@ -79,7 +64,7 @@ static uint64_t section_bytes(const unsigned char *h, enum section section)
     case SECTION_IDS:
         return times(get4(h, AT_IDS), sizeof(uint32_t));
     case SECTION_NOTES:
-        return get(h + AT_NOTES, 8);
+        return little_get(h + AT_NOTES, 8);
     case SECTION_KDA:
         return times(times(heads, times(dim, dim)), sizeof(float));
     case SECTION_CONV:
@@ -120,23 +105,23 @@ static int make_header(unsigned char h[SAVED_HEADER_BYTES], const struct engine 
     const struct model_config *c = config_of(e);
     memset(h, 0, SAVED_HEADER_BYTES);
     memcpy(h, magic, sizeof magic);
-    put(h + AT_VERSION, VERSION, 4);
-    put(h + AT_TAG, extra->tag, 4);
+    little_put(h + AT_VERSION, VERSION, 4);
+    little_put(h + AT_TAG, extra->tag, 4);
     TRY(model_identity(e->model, h + AT_IDENTITY));
-    put(h + AT_FINGERPRINT, resident_fingerprint(e), 8);
-    put(h + AT_LAYERS, c->layers, 4);
-    put(h + AT_MLA, mla_layers(c), 4);
-    put(h + AT_HEADS, c->kda_heads, 4);
-    put(h + AT_DIM, c->kda_dim, 4);
-    put(h + AT_TAPS, c->conv_taps, 4);
-    put(h + AT_LATENT, c->kv_lora, 4);
-    put(h + AT_ROTARY, c->qk_rope, 4);
-    put(h + AT_VOCAB, c->vocab, 4);
-    put(h + AT_POSITIONS, e->position, 4);
-    put(h + AT_IDS, extra->id_count, 4);
-    put(h + AT_NOTES, extra->notes_bytes, 8);
-    put(h + AT_FILE_BYTES, whole_bytes(h), 8);
-    put(h + AT_SUM, XXH3_64bits(h, AT_SUM), 8);
+    little_put(h + AT_FINGERPRINT, resident_fingerprint(e), 8);
+    little_put(h + AT_LAYERS, c->layers, 4);
+    little_put(h + AT_MLA, mla_layers(c), 4);
+    little_put(h + AT_HEADS, c->kda_heads, 4);
+    little_put(h + AT_DIM, c->kda_dim, 4);
+    little_put(h + AT_TAPS, c->conv_taps, 4);
+    little_put(h + AT_LATENT, c->kv_lora, 4);
+    little_put(h + AT_ROTARY, c->qk_rope, 4);
+    little_put(h + AT_VOCAB, c->vocab, 4);
+    little_put(h + AT_POSITIONS, e->position, 4);
+    little_put(h + AT_IDS, extra->id_count, 4);
+    little_put(h + AT_NOTES, extra->notes_bytes, 8);
+    little_put(h + AT_FILE_BYTES, whole_bytes(h), 8);
+    little_put(h + AT_SUM, XXH3_64bits(h, AT_SUM), 8);
     return 0;
 }
 
@@ -197,7 +182,7 @@ static void sums_add(struct sums *sums, const void *bytes, uint64_t count)
 /* Ends a section: its checksum, which is part of the whole. */
 static void sums_next(struct sums *sums, unsigned char sum[SUM_BYTES])
 {
-    put(sum, XXH3_64bits_digest(sums->section), SUM_BYTES);
+    little_put(sum, XXH3_64bits_digest(sums->section), SUM_BYTES);
     XXH3_64bits_update(sums->whole, sum, SUM_BYTES);
     XXH3_64bits_reset(sums->section);
 }
@@ -260,7 +245,7 @@ static int write_all(struct engine *e, const struct saved_extra *extra, struct s
     for (enum section section = SECTION_KDA; section < SECTIONS; section++) {
         TRY(write_layers(e, section, sums, file));
     }
-    put(sum, XXH3_64bits_digest(sums->whole), SUM_BYTES);
+    little_put(sum, XXH3_64bits_digest(sums->whole), SUM_BYTES);
     fwrite(sum, 1, sizeof sum, file);
     return 0;
 }
@@ -327,17 +312,18 @@ static int read_sum(const struct saved_state *s, struct sums *sums, uint64_t *at
 
 static bool fields_sound(const unsigned char *h)
 {
-    uint64_t zeros = get(h + AT_ZERO, 8) | get(h + AT_ZERO + 8, 8);
+    uint64_t zeros = little_get(h + AT_ZERO, 8) | little_get(h + AT_ZERO + 8, 8);
     return zeros == 0 && get4(h, AT_TAG) < SAVED_TAGS && get4(h, AT_MLA) <= get4(h, AT_LAYERS) &&
            get4(h, AT_TAPS) > 0 && get4(h, AT_POSITIONS) <= get4(h, AT_IDS) &&
-           get4(h, AT_IDS) <= SAVED_IDS_MAX && get(h + AT_NOTES, 8) <= SAVED_NOTES_BYTES_MAX &&
-           get(h + AT_FILE_BYTES, 8) == whole_bytes(h);
+           get4(h, AT_IDS) <= SAVED_IDS_MAX &&
+           little_get(h + AT_NOTES, 8) <= SAVED_NOTES_BYTES_MAX &&
+           little_get(h + AT_FILE_BYTES, 8) == whole_bytes(h);
 }
 
 static int check_header(const struct saved_state *s, uint64_t size_bytes)
 {
     const unsigned char *h = s->header;
-    uint64_t expected = get(h + AT_FILE_BYTES, 8);
+    uint64_t expected = little_get(h + AT_FILE_BYTES, 8);
     if (memcmp(h, magic, sizeof magic) != 0) {
         return refuse(s, "is no saved state: it does not begin with K3RSTATE");
     }
@@ -345,7 +331,7 @@ static int check_header(const struct saved_state *s, uint64_t size_bytes)
         return err_set(ERR_MODEL, "state %s: version %u is not known; this program reads version "
                        "%u", s->path, (unsigned)get4(h, AT_VERSION), VERSION);
     }
-    if (get(h + AT_SUM, SUM_BYTES) != XXH3_64bits(h, AT_SUM)) {
+    if (little_get(h + AT_SUM, SUM_BYTES) != XXH3_64bits(h, AT_SUM)) {
         return damaged(s, "the checksum of its header is wrong");
     }
     if (!fields_sound(h)) {
@@ -405,7 +391,7 @@ static int read_whole(struct saved_state *s, struct sums *sums)
         TRY(read_sum(s, sums, &at, section));
     }
     TRY(file_read_at(s->fd, s->path, at, found, sizeof found));
-    return get(found, SUM_BYTES) == XXH3_64bits_digest(sums->whole)
+    return little_get(found, SUM_BYTES) == XXH3_64bits_digest(sums->whole)
                ? 0 : damaged(s, "the checksum of the whole is wrong");
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/little.h"
 #include "core/model/model_priv.h"
 
 #define CONFIG_CAP_BYTES (16 * MIB)
@@ -106,10 +107,8 @@ void model_identity_free(struct model_identity *identity)
 
 static void add_number(XXH3_state_t *state, uint64_t value)
 {
-    unsigned char bytes[sizeof value]; /* little endian, whatever the machine */
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (unsigned char)(value >> (8 * i));
-    }
+    unsigned char bytes[sizeof value];
+    little_put(bytes, value, sizeof bytes);
     XXH3_128bits_update(state, bytes, sizeof bytes);
 }
 

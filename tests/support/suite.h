@@ -20,6 +20,11 @@
     static const TTest *name = &name##_ttest;                                 \
     static void name##_body(int _i CK_ATTRIBUTE_UNUSED)
 
+/* A test case of suite whose tests may take so many seconds each. before and after run around each
+ * of them, in its process; NULL: nothing. */
+TCase *suite_case(Suite *suite, const char *name, double seconds, void (*before)(void),
+                  void (*after)(void));
+
 /* Runs a suite, in one process under sanitizers (their reports survive no fork), and frees it.
  * Returns how many tests failed. */
 int suite_run(Suite *suite);
