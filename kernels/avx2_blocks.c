@@ -18,25 +18,6 @@ TILE_FUNCTION(group, 3, 2)
 static tile_function *const dot_tiles[] = {dot_3x1, dot_3x2, dot_3x3, dot_3x4};
 static tile_function *const group_tiles[] = {group_3x1, group_3x2};
 
-static void bf16_widen(float *out, const unsigned char *p, size_t n)
-{
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i));
-        __m128i zero = _mm_setzero_si128();
-        _mm_storeu_ps(out + i, _mm_castsi128_ps(_mm_unpacklo_epi16(zero, half)));
-        _mm_storeu_ps(out + i + 4, _mm_castsi128_ps(_mm_unpackhi_epi16(zero, half)));
-    }
-    for (; i < n; i++) {
-        out[i] = bf16_load(p + 2 * i);
-    }
-}
-
-static void bf16_decode(float *out, const struct matmul *m, uint32_t row, size_t c, size_t n)
-{
-    bf16_widen(out, m->w + 2 * ((size_t)row * m->cols + c), n);
-}
-
 /* Sixteen codes as f32 in the order of a split group. */
 ALWAYS_INLINE void codes_store(float *out, __m128i codes)
 {
@@ -68,14 +49,6 @@ static void mxfp4_decode(float *out, const struct matmul *m, uint32_t row, size_
 static struct v16 lanes_of_split(const float *acc)
 {
     return v16_unsplit(v16_load(acc));
-}
-
-void avx2_bf16_tokens(const struct matmul *m)
-{
-    struct block_format f = {.row_bytes = 2 * (size_t)m->cols, .unit_bytes = 256, .tile_rows = 3,
-                             .tile_tokens = 4, .run = dot_tiles, .decode = bf16_decode,
-                             .lanes = lanes_as_stored};
-    blocks_multiply(m, &f);
 }
 
 void avx2_packed_tokens(const struct matmul *m)
