@@ -14,8 +14,9 @@
 #define TILE_ROWS 3u    /* of a register tile against several */
 #define TILE_TOKENS 4u
 #define BLOCK_COLS 768u /* columns whose activations are packed at a time */
-#define BLOCK_ROWS 96u  /* rows that share them, a multiple of TILE_ROWS */
-#define BLOCK_PANELS 8u /* panels that share a block of rows while it is in the caches */
+/* Twice as many of both are 2 % faster, and take four times the stack of every worker. */
+#define BLOCK_ROWS 48u  /* rows that share them, a multiple of TILE_ROWS */
+#define BLOCK_PANELS 4u /* panels that share a block of rows while it is in the caches */
 
 /* The last elements of a row, then the tree. c elements are in the lanes already. */
 static float row_finish(const float lanes[LANES_F32], const unsigned char *w, const float *x,
