@@ -15,7 +15,7 @@
 #include "core/base/nondet.h"
 #include "core/exec/generate.h"
 
-#define LATER 2U
+#define LATER_MAX 2U
 
 struct pin {
     const char *name;
@@ -36,7 +36,7 @@ static struct engine_options options_for(uint64_t ram_bytes, uint64_t pin_bytes)
 static int run(struct engine *e, uint32_t gen, double *first_s, double *later_s)
 {
     static const uint32_t prompt[] = {3};
-    uint32_t ids[LATER + 1];
+    uint32_t ids[LATER_MAX + 1];
     struct generate_request r = {.ids = prompt, .id_count = 1, .gen = gen};
     struct generate_result out = {.ids = ids};
     TRY(generate(e, &r, &out));
@@ -65,8 +65,8 @@ static int fresh(const char *dir, struct pin *pin, double streamed_s)
     return rc;
 }
 
-static int measure(const char *dir, uint32_t repeats, struct pin *pins, size_t count,
-                   struct figure *streamed)
+static int measure(const char *dir, uint32_t repeats, uint32_t later, struct pin *pins,
+                   size_t count, struct figure *streamed)
 {
     struct engine_options o = options_for(1536 * MIB, 0);
     struct engine *e;
@@ -76,7 +76,7 @@ static int measure(const char *dir, uint32_t repeats, struct pin *pins, size_t c
     int rc = 0;
     for (uint32_t i = 0; i < repeats && rc == 0; i++) {
         for (size_t k = 0; k < count && rc == 0; k++) {
-            rc = run(e, LATER + 1, &first_s, &later_s);
+            rc = run(e, later + 1, &first_s, &later_s);
             figure_add(streamed, later_s);
             rc = rc < 0 ? rc : fresh(dir, &pins[k], later_s);
         }
@@ -115,9 +115,11 @@ int main(int argc, char **argv)
     const char *dir = NULL;
     const char *json = NULL;
     uint32_t repeats = 5;
+    bool quick = false; /* one pin, and one later token */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             repeats = 1;
+            quick = true;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else {
@@ -128,13 +130,19 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: first_bench MODEL [--quick] [--json FILE]\n");
         return 2;
     }
-    int rc = measure(dir, repeats, pins, countof(pins), &streamed);
+    size_t count = quick ? 1 : countof(pins);
+    cJSON *root = cJSON_CreateObject();
+    if (quick) {
+        measure_quick(root, "one sample of each time and of the ratio; all pinned is left to the "
+                      "long form");
+    }
+    int rc = measure(dir, repeats, quick ? 1 : LATER_MAX, pins, count, &streamed);
     if (rc < 0) {
+        cJSON_Delete(root);
         fprintf(stderr, "first_bench: %s\n", err_message());
         return err_exit_status(rc);
     }
-    cJSON *root = cJSON_CreateObject();
-    show(pins, countof(pins), &streamed, root);
+    show(pins, count, &streamed, root);
     if (json == NULL) {
         cJSON_Delete(root);
         return 0;

@@ -3,16 +3,17 @@
  * instruction sets, chunks and backends. Prints seconds and bytes of each point; fails when any
  * hash differs.
  *
- *   identity_bench [--quick] MODEL
+ *   identity_bench [--quick] [--json FILE] MODEL
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "bench/measure.h"
 #include "core/base/err.h"
 #include "core/exec/generate.h"
 #include "kernels/kernels.h"
 
-#define GEN 3U
+#define GEN_MAX 3U
 #define PROMPT 5U
 
 struct point {
@@ -37,60 +38,117 @@ static const struct point points[] = {
     {4096, PLAN_AUTO, 4 * MIB, PLAN_AUTO, PLAN_AUTO, -1, 8, 2, "arc", ISA_SCALAR, IO_URING},
 };
 
-static int run_point(const char *dir, const struct point *p, char hash[65])
+/* The quick form: other backends, threads, chunks and pins, and few bytes. */
+static const size_t quick_points[] = {0, 3};
+
+struct settings {
+    const char *dir, *json;
+    size_t count;
+    uint32_t gen;
+    bool quick;
+};
+
+static void point_json(cJSON *list, const struct point *p, const char *isa, const char *io,
+                       double seconds, double bytes, const char *hash)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddItemToArray(list, o);
+    cJSON_AddNumberToObject(o, "ram_bytes", (double)(p->ram_mib * MIB));
+    cJSON_AddNumberToObject(o, "depth", p->depth);
+    cJSON_AddNumberToObject(o, "threads", p->threads);
+    cJSON_AddStringToObject(o, "policy", p->policy);
+    cJSON_AddStringToObject(o, "isa", isa);
+    cJSON_AddStringToObject(o, "io", io);
+    cJSON_AddNumberToObject(o, "seconds_per_token", seconds);
+    cJSON_AddNumberToObject(o, "bytes", bytes);
+    cJSON_AddStringToObject(o, "logits_sha256", hash);
+}
+
+static int run_point(const struct settings *s, const struct point *p, char hash[65], cJSON *list)
 {
     static const uint32_t prompt[PROMPT] = {3, 14, 15, 92, 65};
-    uint32_t ids[GEN];
+    uint32_t ids[GEN_MAX];
     struct engine_options o = {
         .ram_bytes = p->ram_mib * MIB, .io_depth = p->depth, .io_size_bytes = p->io_size_bytes,
         .policy = p->policy, .threads = p->threads, .isa = p->isa, .io = p->io,
         .sim = {.seed = 7, .threads = true}, .context = 64, .chunk = p->chunk,
         .pin_bytes = PLAN_AUTO, .pin_percent = p->pin_percent, .expert_slots = p->slots,
         .tile_bytes = p->tile_bytes, .prompt_tokens = PROMPT};
-    struct generate_request r = {.ids = prompt, .id_count = PROMPT, .gen = GEN};
+    struct generate_request r = {.ids = prompt, .id_count = PROMPT, .gen = s->gen};
     struct generate_result out = {.ids = ids};
     struct engine *e;
     struct engine_stats stats;
     struct engine_facts facts;
-    TRY(engine_open(&e, dir, &o));
+    TRY(engine_open(&e, s->dir, &o));
     int rc = generate(e, &r, &out);
     engine_stats(e, &stats);
     engine_facts(e, &facts);
     generate_hash_text(out.hash, hash);
+    double seconds = (double)out.rest_ns / 1e9 / (s->gen - 1);
     printf("%6llu MiB depth %2u threads %u %-10s %-6s %-8s %8.3f s/token %9.3f GB  %.16s\n",
            (unsigned long long)p->ram_mib, p->depth, p->threads, p->policy, facts.isa,
-           facts.io_engine, (double)out.rest_ns / 1e9 / (GEN - 1), (double)stats.io.bytes / 1e9,
-           rc < 0 ? "failed" : hash);
+           facts.io_engine, seconds, (double)stats.io.bytes / 1e9, rc < 0 ? "failed" : hash);
     fflush(stdout);
+    point_json(list, p, facts.isa, facts.io_engine, seconds, (double)stats.io.bytes, hash);
     engine_close(e);
     return rc;
 }
 
-int main(int argc, char **argv)
+/* Returns how many hashes differ from the first; negative when a point failed. */
+static int run_points(const struct settings *s, cJSON *list)
 {
-    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
-    if (argc < 2 + quick) {
-        fprintf(stderr, "usage: identity_bench [--quick] MODEL\n");
-        return 2;
-    }
     char first[65] = "";
     int bad = 0;
-    size_t count = quick ? 3 : countof(points);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t k = 0; k < s->count; k++) {
         char hash[65];
+        size_t i = s->quick ? quick_points[k] : k;
         if (kernels_select(points[i].isa) == NULL) {
             printf("skip: this processor lacks the instruction set of point %zu\n", i);
             continue;
         }
-        if (run_point(argv[1 + quick], &points[i], hash) < 0) {
+        if (run_point(s, &points[i], hash, list) < 0) {
             fprintf(stderr, "identity_bench: point %zu: %s\n", i, err_message());
-            return 1;
+            return -1;
         }
         if (first[0] == '\0') {
             memcpy(first, hash, sizeof first);
         }
         bad += strcmp(first, hash) != 0;
     }
-    printf("%s\n", bad == 0 ? "one hash" : "HASHES DIFFER");
-    return bad != 0;
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings s = {.count = countof(points), .gen = GEN_MAX};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            s.quick = true;
+            s.count = countof(quick_points);
+            s.gen = 2;
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            s.json = argv[++i];
+        } else {
+            s.dir = argv[i];
+        }
+    }
+    if (s.dir == NULL) {
+        fprintf(stderr, "usage: identity_bench [--quick] [--json FILE] MODEL\n");
+        return 2;
+    }
+    cJSON *root = cJSON_CreateObject();
+    if (s.quick) {
+        measure_quick(root, "2 points of 10, 2 tokens; s/token is one sample. Small budgets, depth "
+                      "64, the simulated drive and scalar kernels are left to the long form");
+    }
+    int bad = run_points(&s, cJSON_AddArrayToObject(root, "points"));
+    if (bad >= 0) {
+        printf("%s\n", bad == 0 ? "one hash" : "HASHES DIFFER");
+    }
+    cJSON_AddBoolToObject(root, "one_hash", bad == 0);
+    if (s.json == NULL) {
+        cJSON_Delete(root);
+        return bad != 0;
+    }
+    return !measure_write(s.json, root) || bad != 0;
 }

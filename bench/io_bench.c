@@ -390,9 +390,13 @@ int main(int argc, char **argv)
     uint32_t count = (uint32_t)(argc - at);
     bench.repeats = quick ? 3 : 5;
     bench.repeat_ns = quick ? 200000000 : 1000000000;
-    bench.pairs = quick ? 9 : 15;
-    bench.pair_ms = quick ? 500 : 1500;
+    bench.pairs = quick ? 5 : 15;
+    bench.pair_ms = quick ? 250 : 1500;
     bench.json = cJSON_CreateObject();
+    if (quick) {
+        measure_quick(bench.json, "1 and 4 MiB at depth 8, 3 repeats, 5 short pairs with fio; the "
+                      "other sizes and depths are left to the long form");
+    }
     char scratch[] = SCRATCH_PATH;
     char *scratch_list[] = {scratch};
     int rc = count > 0 ? 0 : write_scratch(scratch, quick ? 256 * MIB : 2 * GIB);

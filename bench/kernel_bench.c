@@ -20,6 +20,8 @@
 
 #define THREADS 2u
 
+static const char quick_text[] = "one repeat: each figure and each ratio is one sample, no spread";
+
 /* ---- measuring ---- */
 
 struct results {
@@ -307,7 +309,7 @@ struct report {
     struct results of[countof(ISAS)];
     struct figure read, scaling[countof(SCALED)];
     uint32_t repeats;
-    bool two_cores;
+    bool two_cores, quick;
 };
 
 static void measure(struct bench *b, struct report *r)
@@ -360,6 +362,9 @@ static int report_write(const struct report *r, const char *path)
     cJSON *root = cJSON_CreateObject();
     cJSON *tables = cJSON_AddArrayToObject(root, "tables");
     figure_json(root, "read_gb_per_s", &r->read);
+    if (r->quick) {
+        cJSON_AddStringToObject(root, "quick_form", quick_text);
+    }
     for (size_t i = 0; r->two_cores && i < countof(SCALED); i++) {
         const char *name = SCALED[i] == CASE_COUNT ? "read loop" : CASES[SCALED[i]].name;
         cJSON *scaling = i == 0 ? cJSON_AddObjectToObject(root, "two_cores_over_one")
@@ -381,6 +386,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             report.repeats = 1;
+            report.quick = true;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else {
@@ -389,6 +395,9 @@ int main(int argc, char **argv)
         }
     }
     struct bench b;
+    if (report.quick) {
+        measure_quick(NULL, quick_text);
+    }
     kernels_thread_init();
     bench_open(&b);
     measure(&b, &report);

@@ -91,6 +91,15 @@ void figure_json(cJSON *object, const char *name, const struct figure *f)
     cJSON_AddItemToObject(o, "values", cJSON_CreateDoubleArray(f->value, (int)f->count));
 }
 
+void measure_quick(cJSON *root, const char *what)
+{
+    printf("quick form: %s\n", what);
+    fflush(stdout);
+    if (root != NULL) {
+        cJSON_AddStringToObject(root, "quick_form", what);
+    }
+}
+
 bool measure_write(const char *path, cJSON *root)
 {
     char *text = cJSON_Print(root);

@@ -29,6 +29,10 @@ double figure_interval(const struct figure *f, double *low, double *high);
 /* {"median", "min", "max", "values"} under name. */
 void figure_json(cJSON *object, const char *name, const struct figure *f);
 
+/* Says on the terminal, and in root when there is one, that this is the quick form, and what it
+ * leaves out. */
+void measure_quick(cJSON *root, const char *what);
+
 /* Writes and frees root. Returns false, with a line on stderr, when it cannot. */
 bool measure_write(const char *path, cJSON *root);
 

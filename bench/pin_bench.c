@@ -6,7 +6,9 @@
  * alone, without experts.
  *
  *   pin_bench MODEL [--quick] [--paper] [--json FILE]     --paper: headers are read, nothing else
- */
+ *
+ * The quick form measures one budget, the middle one, with both engines open at once, so that each
+ * loads its pins once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +35,12 @@ struct row {
     unsigned char hash[ORDERS][LOGITS_HASH_BYTES];
 };
 
+static const char quick_text[] = "2 pairs of 1 token at 4G, both engines open at once; other "
+                                 "budgets are left to the long form";
+
 static uint32_t tokens = 6;
 static int pairs = 7;
+static bool quick;
 
 static void die(const char *what)
 {
@@ -61,7 +67,8 @@ static uint64_t read_bytes(struct engine *e)
 static void sequence(struct engine *e, uint32_t gen, struct generate_result *out)
 {
     static const uint32_t prompt[] = {3, 14, 15, 92};
-    struct generate_request r = {.ids = prompt, .id_count = countof(prompt), .gen = gen};
+    uint32_t count = quick ? 1 : countof(prompt);
+    struct generate_request r = {.ids = prompt, .id_count = count, .gen = gen};
     if (generate(e, &r, out) < 0) {
         die("generate");
     }
@@ -76,38 +83,56 @@ static struct engine_options options_for(uint64_t ram_bytes, enum plan_pin_order
         .tile_bytes = PLAN_AUTO, .prompt_tokens = 4};
 }
 
-static void run(const char *dir, const struct budget *b, enum plan_pin_order order, int pair,
-                struct row *row)
+static struct engine *open_loaded(const char *dir, const struct budget *b,
+                                  enum plan_pin_order order)
 {
     struct engine_options o = options_for(b->ram_bytes, order);
     struct engine *e;
-    uint32_t ids[32];
-    struct generate_result out = {.ids = ids};
+    uint32_t id;
+    struct generate_result out = {.ids = &id};
     if (engine_open(&e, dir, &o) < 0) {
         die(b->name);
     }
     sequence(e, 1, &out); /* loads the pins */
+    return e;
+}
+
+/* *kept: the engine of this order; NULL opens one, and the quick form leaves it open. */
+static void run(const char *dir, const struct budget *b, enum plan_pin_order order, int pair,
+                struct row *row, struct engine **kept)
+{
+    struct engine *e = *kept != NULL ? *kept : open_loaded(dir, b, order);
+    uint32_t ids[32];
+    struct generate_result out = {.ids = ids};
     uint64_t before = read_bytes(e);
     sequence(e, tokens + 1, &out);
     row->bytes[order] = (read_bytes(e) - before) / (tokens + 1);
     row->second[order][pair] = (double)out.rest_ns / 1e9 / tokens;
     row->pinned[order] = engine_plan_of(e)->pin_area_bytes;
     memcpy(row->hash[order], out.hash, sizeof out.hash);
-    engine_close(e);
+    if (quick) {
+        *kept = e;
+    } else {
+        engine_close(e);
+    }
 }
 
 static void measure(const char *dir, const struct budget *b, struct row *row)
 {
+    struct engine *kept[ORDERS] = {NULL, NULL};
     for (int pair = 0; pair < pairs; pair++) {
         enum plan_pin_order first = pair % 2 == 0 ? PIN_SPREAD : PIN_PREFIX;
-        run(dir, b, first, pair, row);
-        run(dir, b, first == PIN_SPREAD ? PIN_PREFIX : PIN_SPREAD, pair, row);
+        enum plan_pin_order second = first == PIN_SPREAD ? PIN_PREFIX : PIN_SPREAD;
+        run(dir, b, first, pair, row, &kept[first]);
+        run(dir, b, second, pair, row, &kept[second]);
         row->ratio[pair] = row->second[PIN_PREFIX][pair] / row->second[PIN_SPREAD][pair];
         if (memcmp(row->hash[PIN_SPREAD], row->hash[PIN_PREFIX], LOGITS_HASH_BYTES) != 0) {
             fprintf(stderr, "pin_bench: the two orders gave different logits\n");
             exit(1);
         }
     }
+    engine_close(kept[PIN_SPREAD]);
+    engine_close(kept[PIN_PREFIX]);
 }
 
 /* Streamed tiles whose memory is still taken: what they hold, and when it comes back. */
@@ -188,22 +213,35 @@ static int prefix_wins(const struct row *row)
     return wins;
 }
 
-static void write_json(const char *path, const struct row *rows, bool quick)
+static void write_ratios(FILE *out, const struct row *r)
+{
+    for (int i = 0; i < pairs; i++) {
+        fprintf(out, "%s%.4f", i > 0 ? ", " : "", r->ratio[i]);
+    }
+}
+
+static void write_json(const char *path, const struct row *rows)
 {
     FILE *out = fopen(path, "w");
     if (out == NULL) {
         fprintf(stderr, "pin_bench: %s cannot be written\n", path);
         exit(1);
     }
-    fprintf(out, "{\"pairs\": %d, \"tokens_per_run\": %u, \"rows\": [", pairs, tokens);
+    fprintf(out, "{");
+    if (quick) {
+        fprintf(out, "\"quick_form\": \"%s\", ", quick_text);
+    }
+    fprintf(out, "\"pairs\": %d, \"tokens_per_run\": %u, \"rows\": [", pairs, tokens);
     for (size_t i = quick; i < countof(budgets) - quick; i++) {
         const struct row *r = &rows[i];
         fprintf(out, "%s{\"ram\": \"%s\", \"pinned_bytes\": %llu, \"bytes_per_token\": %llu, "
                 "\"spread_s\": %.4f, \"prefix_s\": %.4f, \"prefix_to_spread\": %.4f, "
-                "\"prefix_wins\": %d}", i > quick ? ", " : "", budgets[i].name,
+                "\"prefix_wins\": %d, \"ratios\": [", i > quick ? ", " : "", budgets[i].name,
                 (unsigned long long)r->pinned[PIN_SPREAD],
                 (unsigned long long)r->bytes[PIN_SPREAD], median(r->second[PIN_SPREAD]),
                 median(r->second[PIN_PREFIX]), median(r->ratio), prefix_wins(r));
+        write_ratios(out, r);
+        fprintf(out, "]}");
     }
     fprintf(out, "]}\n");
     fclose(out);
@@ -215,6 +253,11 @@ static void print(const struct budget *b, const struct row *r)
            (double)r->pinned[PIN_SPREAD] / 1e6, (double)r->bytes[PIN_SPREAD] / 1e6,
            median(r->second[PIN_SPREAD]), median(r->second[PIN_PREFIX]), median(r->ratio),
            prefix_wins(r), pairs);
+    if (quick) {
+        printf("prefix : spread of each pair: ");
+        write_ratios(stdout, r);
+        printf("\n");
+    }
     fflush(stdout);
 }
 
@@ -223,12 +266,11 @@ int main(int argc, char **argv)
     const char *dir = NULL;
     const char *json = NULL;
     bool paper = false;
-    bool quick = false; /* one budget, the middle one */
     static struct row rows[countof(budgets)];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            pairs = 1;
-            tokens = 2;
+            pairs = 2;
+            tokens = 1;
             quick = true;
         } else if (strcmp(argv[i], "--paper") == 0) {
             paper = true;
@@ -242,6 +284,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: pin_bench MODEL [--quick] [--paper] [--json FILE]\n");
         return 2;
     }
+    if (quick) {
+        measure_quick(NULL, quick_text);
+    }
     print_paper(dir);
     if (paper) {
         return 0;
@@ -253,7 +298,7 @@ int main(int argc, char **argv)
         print(&budgets[i], &rows[i]);
     }
     if (json != NULL) {
-        write_json(json, rows, quick);
+        write_json(json, rows);
     }
     return 0;
 }

@@ -189,23 +189,26 @@ static void print_figure(const char *name, const struct figure *f, const char *u
            figure_most(f));
 }
 
-static void report(const struct results *r, const char *json)
+static void report(const struct results *r, const struct settings *s)
 {
+    cJSON *root = cJSON_CreateObject();
+    if (s->quick) {
+        measure_quick(root, "3 repeats, 4 MB of text");
+    }
     print_figure("open", &r->open_ms, "ms");
     print_figure("encode", &r->encode_mbps, "MB/s");
     print_figure("decode", &r->decode_mbps, "MB/s");
     printf("%.1f MB of text, %.2f bytes a token; %.1f MB resident\n", (double)r->text_bytes / 1e6,
            (double)r->text_bytes / (double)r->ids, (double)r->resident_bytes / 1e6);
-    cJSON *root = json != NULL ? cJSON_CreateObject() : NULL;
-    if (root != NULL) {
-        figure_json(root, "open_ms", &r->open_ms);
-        figure_json(root, "encode_mbps", &r->encode_mbps);
-        figure_json(root, "decode_mbps", &r->decode_mbps);
-        cJSON_AddNumberToObject(root, "text_bytes", (double)r->text_bytes);
-        cJSON_AddNumberToObject(root, "ids", (double)r->ids);
-        if (!measure_write(json, root)) {
-            exit(1);
-        }
+    figure_json(root, "open_ms", &r->open_ms);
+    figure_json(root, "encode_mbps", &r->encode_mbps);
+    figure_json(root, "decode_mbps", &r->decode_mbps);
+    cJSON_AddNumberToObject(root, "text_bytes", (double)r->text_bytes);
+    cJSON_AddNumberToObject(root, "ids", (double)r->ids);
+    if (s->json == NULL) {
+        cJSON_Delete(root);
+    } else if (!measure_write(s->json, root)) {
+        exit(1);
     }
 }
 
@@ -257,7 +260,7 @@ int main(int argc, char **argv)
     if (s.model == NULL) {
         unlink(made);
     }
-    report(&results, s.json);
+    report(&results, &s);
     file_text_free(&file);
     free(text);
     return 0;

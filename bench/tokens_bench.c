@@ -6,6 +6,7 @@
  *
  *   tokens_bench MODEL [--quick] [--json FILE]
  *
+ * The quick form takes one engine for all, with pins, which make its passes shorter.
  * Times are of passes without prompt tokens; the bytes of the prompts' pass are known from a batch
  * that makes one token each. */
 #include <stdio.h>
@@ -25,11 +26,18 @@
 #define DRAFTS 4U
 
 static const uint32_t all_widths[WIDTHS] = {1, 2, 4, 8, 16};
-static const uint32_t quick_widths[] = {1, 8};
+static const uint32_t quick_widths[] = {1, 4};
+
+static const char quick_text[] =
+    "3 GiB pinned, not 0; 1 and 4 sequences, 2 rounds of 1 step; drafts: one sample each, none and "
+    "half right are left to the long form";
 
 struct settings {
     uint32_t rounds, steps, gen, width_count;
+    uint32_t prompt, batch_prompt; /* tokens of a prompt */
     const uint32_t *widths;
+    bool quick;
+    struct engine *shared; /* of the quick form */
 };
 
 static struct engine_options base_options(uint32_t context)
@@ -40,11 +48,30 @@ static struct engine_options base_options(uint32_t context)
         .pin_percent = -1, .expert_slots = 0, .tile_bytes = PLAN_AUTO, .prompt_tokens = PROMPT};
 }
 
+/* Its first token loads the pins. */
+static int open_shared(const char *dir, struct settings *s)
+{
+    static const uint32_t prompt[] = {3};
+    uint32_t id;
+    struct engine_options o = base_options(s->prompt + s->gen + s->steps);
+    struct generate_request r = {.ids = prompt, .id_count = 1, .gen = 1};
+    struct generate_result out = {.ids = &id};
+    o.ram_bytes = 5 * GIB;
+    o.pin_bytes = 3 * GIB;
+    o.sequences = s->widths[s->width_count - 1];
+    o.drafts = DRAFTS;
+    o.prompt_tokens = s->prompt;
+    TRY(engine_open(&s->shared, dir, &o));
+    TRY(generate(s->shared, &r, &out));
+    engine_pages_wait(s->shared);
+    return 0;
+}
+
 /* ---- many sequences ---- */
 
 struct feed {
     uint32_t ids[LANES_MAX][BATCH_PROMPT];
-    uint32_t next, count, gen;
+    uint32_t next, count, gen, prompt;
 };
 
 static bool next_line(void *ctx, struct batch_request *out)
@@ -53,7 +80,7 @@ static bool next_line(void *ctx, struct batch_request *out)
     if (f->next == f->count) {
         return false;
     }
-    *out = (struct batch_request){.ids = f->ids[f->next], .id_count = BATCH_PROMPT, .gen = f->gen,
+    *out = (struct batch_request){.ids = f->ids[f->next], .id_count = f->prompt, .gen = f->gen,
                                   .tag = f->next++};
     return true;
 }
@@ -103,21 +130,29 @@ struct width_row {
     uint64_t prompt_bytes, bytes; /* of the pass over the prompts; per step */
 };
 
-static int open_width(const char *dir, uint32_t lanes, uint32_t steps, struct width_row *row)
+/* A prompt of one token makes a pass like a step's, so its bytes need not be told apart. */
+static int open_width(const char *dir, uint32_t lanes, const struct settings *s,
+                      struct width_row *row)
 {
-    struct engine_options o = base_options(BATCH_PROMPT + 1 + steps);
+    struct engine_options o = base_options(s->batch_prompt + 1 + s->steps);
     o.sequences = lanes;
-    o.prompt_tokens = lanes * BATCH_PROMPT;
-    TRY(engine_open(&row->e, dir, &o));
+    o.prompt_tokens = lanes * s->batch_prompt;
+    row->e = s->shared;
+    if (row->e == NULL) {
+        TRY(engine_open(&row->e, dir, &o));
+    }
     struct rng rng = rng_seed(11);
     row->feed.count = lanes;
+    row->feed.prompt = s->batch_prompt;
     for (uint32_t i = 0; i < lanes; i++) {
-        for (uint32_t t = 0; t < BATCH_PROMPT; t++) {
+        for (uint32_t t = 0; t < s->batch_prompt; t++) {
             row->feed.ids[i][t] = (uint32_t)rng_below(&rng, engine_model(row->e)->config.vocab);
         }
     }
-    struct cost prompt;
-    TRY(run_batch(row->e, &row->feed, 1, &prompt));
+    struct cost prompt = {.bytes = 0};
+    if (s->batch_prompt > 1) {
+        TRY(run_batch(row->e, &row->feed, 1, &prompt));
+    }
     row->prompt_bytes = prompt.bytes;
     return 0;
 }
@@ -127,7 +162,7 @@ static int measure_width(const struct settings *s, struct width_row *row, double
     struct cost whole;
     TRY(run_batch(row->e, &row->feed, 1 + s->steps, &whole));
     *rate = (double)row->feed.count * s->steps / whole.seconds;
-    row->bytes = (whole.bytes - row->prompt_bytes) / s->steps;
+    row->bytes = (whole.bytes - row->prompt_bytes) / (s->steps + (s->batch_prompt == 1));
     figure_add(&row->rate, *rate);
     return 0;
 }
@@ -157,7 +192,7 @@ static int bench_widths(const char *dir, const struct settings *s, cJSON *list)
     static struct width_row rows[WIDTHS];
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < s->width_count; i++) {
-        rc = open_width(dir, s->widths[i], s->steps, &rows[i]);
+        rc = open_width(dir, s->widths[i], s, &rows[i]);
     }
     for (uint32_t round = 0; rc == 0 && round < s->rounds; round++) {
         double one = 0;
@@ -171,7 +206,7 @@ static int bench_widths(const char *dir, const struct settings *s, cJSON *list)
     if (rc == 0) {
         show_widths(s, rows, list);
     }
-    for (uint32_t i = 0; i < s->width_count; i++) {
+    for (uint32_t i = 0; i < s->width_count && s->shared == NULL; i++) {
         engine_close(rows[i].e);
     }
     return rc;
@@ -200,9 +235,9 @@ static int prompt_pass(struct engine *e, const struct text *text, const struct s
 {
     const float *logits;
     uint32_t chunk = engine_plan_of(e)->chunk;
-    TRY(engine_begin(e, PROMPT, s->gen - 1));
-    for (uint32_t at = 0; at < PROMPT; at += chunk) {
-        TRY(engine_pass(e, text->prompt + at, (uint32_t)min_u64(chunk, PROMPT - at), &logits));
+    TRY(engine_begin(e, s->prompt, s->gen - 1));
+    for (uint32_t at = 0; at < s->prompt; at += chunk) {
+        TRY(engine_pass(e, text->prompt + at, (uint32_t)min_u64(chunk, s->prompt - at), &logits));
     }
     return 0;
 }
@@ -254,6 +289,9 @@ static void show_drafts(const struct settings *s, const struct draft_row *rows, 
            "s/token", "of plain");
     for (int mode = 0; mode < DRAFT_MODES; mode++) {
         const struct draft_row *r = &rows[mode];
+        if (r->passes == 0) {
+            continue;
+        }
         double per_pass = (double)(s->gen - 1) / r->passes;
         double seconds = figure_median(&r->seconds);
         printf("%-12s %6u of %-6u %12.2f %12.3f %12.3f\n", mode_names[mode], r->kept, r->drafted,
@@ -268,36 +306,55 @@ static void show_drafts(const struct settings *s, const struct draft_row *rows, 
     }
 }
 
-static int make_text(struct engine *e, const struct settings *s, struct text *text)
+/* The quick form takes the time of plain decoding from here. */
+static int make_text(struct engine *e, const struct settings *s, struct text *text,
+                     struct draft_row *plain)
 {
     struct rng rng = rng_seed(12);
-    struct generate_request r = {.ids = text->prompt, .id_count = PROMPT, .gen = s->gen};
+    struct generate_request r = {.ids = text->prompt, .id_count = s->prompt, .gen = s->gen};
     struct generate_result out = {.ids = text->made};
     text->vocab = engine_model(e)->config.vocab;
-    for (uint32_t i = 0; i < PROMPT; i++) {
+    for (uint32_t i = 0; i < s->prompt; i++) {
         text->prompt[i] = (uint32_t)rng_below(&rng, text->vocab);
     }
-    return generate(e, &r, &out);
+    TRY(generate(e, &r, &out));
+    if (s->quick) {
+        figure_add(&plain->seconds, (double)out.rest_ns / 1e9 / (s->gen - 1));
+        plain->passes = s->gen - 1;
+    }
+    return 0;
+}
+
+static int run_rounds(struct engine *e, const struct text *text, const struct settings *s,
+                      struct draft_row *rows)
+{
+    if (s->quick) {
+        return run_drafts(e, text, s, ALL_RIGHT, &rows[ALL_RIGHT]);
+    }
+    for (uint32_t round = 0; round < s->rounds; round++) {
+        for (int mode = 0; mode < DRAFT_MODES; mode++) {
+            TRY(run_drafts(e, text, s, (enum draft_mode)mode, &rows[mode]));
+        }
+    }
+    return 0;
 }
 
 static int bench_drafts(const char *dir, const struct settings *s, cJSON *list)
 {
     static struct draft_row rows[DRAFT_MODES];
-    struct engine_options o = base_options(PROMPT + s->gen);
-    struct engine *e = NULL;
+    struct engine_options o = base_options(s->prompt + s->gen);
+    struct engine *e = s->shared;
     struct text text = {.made = calloc(s->gen, sizeof *text.made)};
     o.drafts = DRAFTS;
-    int rc = text.made == NULL ? err_set(ERR_MEMORY, "no memory") : engine_open(&e, dir, &o);
-    rc = rc < 0 ? rc : make_text(e, s, &text);
-    for (uint32_t round = 0; round < s->rounds; round++) {
-        for (int mode = 0; rc == 0 && mode < DRAFT_MODES; mode++) {
-            rc = run_drafts(e, &text, s, (enum draft_mode)mode, &rows[mode]);
-        }
-    }
+    int rc = text.made == NULL ? err_set(ERR_MEMORY, "no memory")
+             : e == NULL       ? engine_open(&e, dir, &o)
+                               : 0;
+    rc = rc < 0 ? rc : make_text(e, s, &text, &rows[PLAIN]);
+    rc = rc < 0 ? rc : run_rounds(e, &text, s, rows);
     if (rc == 0) {
         show_drafts(s, rows, list);
     }
-    engine_close(e);
+    engine_close(e != s->shared ? e : NULL);
     free(text.made);
     return rc;
 }
@@ -307,11 +364,12 @@ int main(int argc, char **argv)
     const char *dir = NULL;
     const char *json = NULL;
     struct settings s = {.rounds = 3, .steps = 4, .gen = 9, .width_count = WIDTHS,
-                         .widths = all_widths};
+                         .widths = all_widths, .prompt = PROMPT, .batch_prompt = BATCH_PROMPT};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            s = (struct settings){.rounds = 1, .steps = 1, .gen = 5, .widths = quick_widths,
-                                  .width_count = countof(quick_widths)};
+            s = (struct settings){.rounds = 2, .steps = 1, .gen = 4, .widths = quick_widths,
+                                  .width_count = countof(quick_widths), .prompt = 4,
+                                  .batch_prompt = 1, .quick = true};
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
         } else {
@@ -324,10 +382,13 @@ int main(int argc, char **argv)
         return 2;
     }
     cJSON *root = cJSON_CreateObject();
-    int rc = bench_widths(dir, &s, cJSON_AddArrayToObject(root, "sequences"));
-    if (rc == 0) {
-        rc = bench_drafts(dir, &s, cJSON_AddArrayToObject(root, "drafts"));
+    if (s.quick) {
+        measure_quick(root, quick_text);
     }
+    int rc = s.quick ? open_shared(dir, &s) : 0;
+    rc = rc < 0 ? rc : bench_widths(dir, &s, cJSON_AddArrayToObject(root, "sequences"));
+    rc = rc < 0 ? rc : bench_drafts(dir, &s, cJSON_AddArrayToObject(root, "drafts"));
+    engine_close(s.shared);
     if (rc < 0) {
         fprintf(stderr, "tokens_bench: %s\n", err_message());
     }
