@@ -194,10 +194,16 @@ static void set_io_size(struct plan *plan)
 
 static int refuse_fit(const struct plan *plan, uint64_t needed, const char *cure)
 {
+    const struct plan_request *r = &plan->request;
+    if (r->ram_limit != NULL) {
+        return err_set(ERR_FIT, "needs %llu bytes (%.2f MiB) of RAM, and nine tenths of what can "
+                       "be had (%s) are %llu (%.2f MiB); free memory or raise the limit, or %s",
+                       (unsigned long long)needed, (double)needed / (double)MIB, r->ram_limit,
+                       (unsigned long long)r->ram_bytes, (double)r->ram_bytes / (double)MIB, cure);
+    }
     return err_set(ERR_FIT, "needs %llu bytes (%.2f MiB) of RAM but --ram allows %llu (%.2f MiB); "
                    "%s", (unsigned long long)needed, (double)needed / (double)MIB,
-                   (unsigned long long)plan->request.ram_bytes,
-                   (double)plan->request.ram_bytes / (double)MIB, cure);
+                   (unsigned long long)r->ram_bytes, (double)r->ram_bytes / (double)MIB, cure);
 }
 
 /* The largest chunk that leaves nine tenths of the RAM and `least` bytes for all that is not

@@ -69,6 +69,7 @@ enum plan_pin_order {
 
 struct plan_request {
     uint64_t ram_bytes;
+    const char *ram_limit;     /* what allows no more, where nobody gave it; or NULL */
     uint64_t io_size_bytes;    /* largest request, multiple of PAGE_BYTES */
     uint32_t io_depth;         /* on each device */
     uint32_t devices;          /* the model's files lie on; 0 counts as 1 */

@@ -204,13 +204,80 @@ END_TEST
 /* An output file that was given the place of a closed standard one would receive its text. */
 START_TEST(closed_standard_files_spoil_no_output)
 {
-    shell(0, "$K run $M $I --quiet --trace $F/t >&-; $K replay $F/t");
+    shell(1, "$K run $M $I --quiet --trace $F/t >&-");
+    shell(0, "test ! -e $F/t; $K run $M $I --quiet --trace $F/t <&- 2>&-; $K replay $F/t");
     ck_assert_ptr_nonnull(strstr(process.out, "tokens"));
     shell(0, "$K run $M $I --cache-policy lfu --heat $F/h 2>&- && "
              "$K run $M $I --cache-policy lfu --heat $F/h");
     ck_assert_str_eq(process.out, GOLDEN_TEXT GOLDEN_TEXT);
-    shell(0, "$K run $M $I --gen 1 --json $F/j <&- >&- 2>&- && head -c 1 $F/j");
+    shell(0, "$K run $M $I --gen 1 --json $F/j <&- >&- 2>&- || head -c 1 $F/j");
     ck_assert_str_eq(process.out, "{");
+}
+END_TEST
+
+START_TEST(results_for_a_closed_standard_output_are_not_lost_quietly)
+{
+    static const char *const commands[] = {"run $M $I --gen 1", "plan $M", "--help", "run --help"};
+    for (size_t i = 0; i < countof(commands); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "$K %s >&-", commands[i]);
+        shell(1, text);
+        expect_said("standard output");
+    }
+}
+END_TEST
+
+/* It is where the file stands, not its beginning. */
+START_TEST(standard_output_may_be_named_as_a_file)
+{
+    shell(0, "echo kept > $F/all; $K run $M $I --gen 1 --json /dev/stdout --quiet >> $F/all; "
+             "head -n 2 $F/all");
+    ck_assert_str_eq(process.out, "kept\n{\n");
+    shell(2, "$K run $M $I --gen 1 --json - --trace /dev/stdout");
+    expect_said("give two files");
+}
+END_TEST
+
+START_TEST(what_a_command_reads_is_not_replaced_by_what_it_writes)
+{
+    static const char *const commands[] = {
+        "run tests/model --prompt-file $X --json $X", "run tests/model --prompt-file $X --trace $X",
+        "run tests/model --prompt-file $X --dump-logits $X",
+        "run tests/model --prompt-file $X --save-state $X",
+        "run $M $I --logit-bias $X --json $X", "run $M $I --paranoid $X --json $X",
+        "score tests/model $X --json $X",
+        "verify $M --checksums $X --json $X", "verify $M --pages $X --json $X",
+        "bench $M --baseline $X --output $X"};
+    for (size_t i = 0; i < countof(commands); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "X=$F/x; echo '{\"1\": 2}' > $X; $K %s; S=$?; cat $X; exit $S",
+                 commands[i]);
+        shell(2, text);
+        ck_assert_str_eq(process.out, "{\"1\": 2}\n");
+        expect_said("read by this command too");
+    }
+}
+END_TEST
+
+/* What is done stays in its journal. */
+START_TEST(a_file_that_came_while_a_batch_ran_is_kept)
+{
+    shell(1, "for i in 0 1 2 3 4 5 6 7 8 9; do echo '{\"id\":1,\"ids\":[3],\"gen\":300}'; done "
+             "> $F/lines; B=\"$K batch $M $F/lines --out $F/made --sequences 2 --quiet\"\n"
+             "$B & p=$!\n"
+             "while [ ! -s $F/made.part ] && kill -0 $p; do sleep 0.01; done\n"
+             "echo precious > $F/made; wait $p");
+    expect_said("came while this ran");
+    shell(0, "cat $F/made; rm $F/made; $K batch $M $F/lines --out $F/made --sequences 2 --quiet && "
+             "wc -l < $F/made");
+    ck_assert_str_eq(process.out, "precious\n10\n");
+}
+END_TEST
+
+START_TEST(a_limit_of_processor_time_ends_a_run_as_ctrl_c_does)
+{
+    shell(152, "ulimit -S -t 1; exec $K run $M $I --gen 4000 --quiet --json $F/cpu > $F/ids");
+    shell(0, "grep -q interrupted $F/cpu; set -- $F/cpu.*; test \"$1\" = \"$F/cpu.*\"");
 }
 END_TEST
 
@@ -273,6 +340,11 @@ static void add_habits(Suite *suite)
     tcase_add_test(tcase, a_file_size_limit_leaves_no_partial_file);
     tcase_add_test(tcase, an_output_in_a_missing_folder_is_named);
     tcase_add_test(tcase, closed_standard_files_spoil_no_output);
+    tcase_add_test(tcase, results_for_a_closed_standard_output_are_not_lost_quietly);
+    tcase_add_test(tcase, standard_output_may_be_named_as_a_file);
+    tcase_add_test(tcase, what_a_command_reads_is_not_replaced_by_what_it_writes);
+    tcase_add_test(tcase, a_file_that_came_while_a_batch_ran_is_kept);
+    tcase_add_test(tcase, a_limit_of_processor_time_ends_a_run_as_ctrl_c_does);
     tcase_add_test(tcase, a_hang_up_ends_a_run_as_ctrl_c_does);
     tcase_add_loop_test(tcase, a_decimal_comma_changes_nothing, 0, 2);
 }

@@ -20,12 +20,18 @@ static uint64_t stat_number(const char *dir, const char *name)
                ? value : 0;
 }
 
-/* Room in one group: what it may hold, less what it holds that cannot be dropped. */
-static uint64_t group_room(const char *dir, bool v2)
+static uint64_t group_limit(const char *dir, bool v2)
 {
     uint64_t limit = proc_value(UINT64_MAX, "%s/%s", dir,
                                 v2 ? "memory.max" : "memory.limit_in_bytes");
-    if (limit >= UINT64_MAX / 4) {
+    return limit >= UINT64_MAX / 4 ? UINT64_MAX : limit;
+}
+
+/* Room in one group: what it may hold, less what it holds that cannot be dropped. */
+static uint64_t group_room(const char *dir, bool v2)
+{
+    uint64_t limit = group_limit(dir, v2);
+    if (limit == UINT64_MAX) {
         return UINT64_MAX;
     }
     uint64_t used = proc_value(0, "%s/%s", dir,
@@ -66,6 +72,11 @@ uint64_t memory_available(const char **why)
     room = path_least("", group_room);
     *why = room < least ? "the memory cgroup (v2)" : *why;
     return min_u64(least, room);
+}
+
+uint64_t memory_limit(void)
+{
+    return min_u64(path_least("memory", group_limit), path_least("", group_limit));
 }
 
 uint64_t memory_status(const char *name)

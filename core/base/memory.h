@@ -11,6 +11,9 @@
  * which of them is the least. */
 uint64_t memory_available(const char **why);
 
+/* The least limit of these cgroups; UINT64_MAX without one. */
+uint64_t memory_limit(void);
+
 /* A field of /proc/self/status in bytes, such as "VmHWM:"; 0 when absent. */
 uint64_t memory_status(const char *field);
 

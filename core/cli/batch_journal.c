@@ -148,6 +148,7 @@ int batch_journal_finish(struct batch_journal *j)
     struct output out;
     assert(j->finished == j->count);
     TRY(output_open(&out, j->out_path));
+    out.only_new = true;
     for (uint32_t i = 0; i < j->count; i++) {
         fputs(j->result[i], out.file);
         fputc('\n', out.file);

@@ -340,7 +340,9 @@ int cmd_batch(int argc, char **argv)
         return err_set(ERR_USAGE, "batch: --out FILE is required: results are kept beside it while "
                        "the batch runs");
     }
+    const char *const inputs[] = {cli.engine.paranoid};
     TRY(output_spare_model(operand[0]));
+    TRY(output_spare_inputs(inputs, countof(inputs)));
     if (file_exists(cli.out)) {
         return batch_journal_taken(cli.out);
     }

@@ -514,7 +514,10 @@ int cmd_bench(int argc, char **argv)
     char *line = command_line(argc, argv);
     b->request.command = line != NULL ? line : "";
     rc = rc < 0 ? rc : choose_model(b, &dir);
+    const char *const inputs[] = {b->cli.prompt.file, b->cli.prompt.tokenizer, b->cli.baseline,
+                                  b->cli.engine.paranoid};
     rc = rc < 0 ? rc : output_spare_model(dir);
+    rc = rc < 0 ? rc : output_spare_inputs(inputs, countof(inputs));
     rc = rc < 0 ? rc : check_outputs(&b->cli);
     rc = rc < 0 ? rc : make_request(b, dir);
     rc = rc < 0 ? rc : output_open(&b->output, b->cli.output);

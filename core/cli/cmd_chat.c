@@ -533,7 +533,10 @@ int cmd_chat(int argc, char **argv)
     }
     struct chat_session s = {.cli = &cli};
     atomic_store(&busy, true);
+    const char *const inputs[] = {cli.messages, cli.tools, cli.tokenizer, cli.sample.logit_bias,
+                                  cli.engine.paranoid};
     int rc = output_spare_model(model);
+    rc = rc == 0 ? output_spare_inputs(inputs, countof(inputs)) : rc;
     rc = rc == 0 ? open_and_talk(&s, model) : rc;
     engine_close(s.engine);
     saved_state_close(&s.saved);

@@ -544,7 +544,10 @@ int cmd_run(int argc, char **argv)
     struct run run = {.cli = &cli};
     /* Before any file is made. */
     running_catch("k3ring: stopping after this pass; once more to stop at once\n");
+    const char *const inputs[] = {cli.prompt.file, cli.prompt.tokenizer, cli.sample.logit_bias,
+                                  cli.engine.paranoid};
     int rc = output_spare_model(model);
+    rc = rc == 0 ? output_spare_inputs(inputs, countof(inputs)) : rc;
     rc = rc == 0 ? prepare(&run, &cli, model) : rc;
     if (rc >= 0) {
         rc = open_and_run(&run, model);

@@ -18,6 +18,7 @@
 #include "core/cli/score_report.h"
 #include "core/cli/running.h"
 #include "core/cli/signals.h"
+#include "core/model/config.h"
 
 #define WINDOW_AUTO 8192U
 #define TOKENIZER_BYTES (1 * MIB) /* its pattern and what regular expressions take */
@@ -35,8 +36,8 @@ static const struct option_row rows[] = {
     {"tokenizer", OPTION_TEXT, offsetof(struct score_cli, prompt.tokenizer), NULL, 0, 0, NULL,
      "FILE", "a tiktoken.model elsewhere than with MODEL"},
     {"stride", OPTION_COUNT, offsetof(struct score_cli, stride), "auto", 1, UINT32_MAX, "auto",
-     "N|auto", "a text longer than --context (auto: at most 8192) is read in windows that begin N "
-     "tokens apart; auto: side by side"},
+     "N|auto", "a text longer than --context (auto: at most 8192, or what the model has) is read "
+     "in windows that begin N tokens apart; auto: side by side"},
     {"json", OPTION_TEXT, offsetof(struct score_cli, json), NULL, 0, 0, NULL, "FILE|-",
      "write all figures, those of every token among them; with - in place of the line"},
     ENGINE_OPTION_ROWS(struct score_cli),
@@ -114,6 +115,20 @@ static int run_engine(struct score_job *job, struct engine *e)
 }
 
 /* The text, and the windows it is read in. */
+/* By itself no more than the model has. */
+static uint64_t window_most(const struct score_cli *cli, const char *model)
+{
+    struct model_config config;
+    if (cli->engine.context != OPTION_AUTO) {
+        return cli->engine.context;
+    }
+    if (config_load(model, &config) < 0) {
+        err_clear(); /* whoever opens the model says so */
+        return WINDOW_AUTO;
+    }
+    return min_u64(WINDOW_AUTO, config.context_max);
+}
+
 static int prepare(struct score_job *job, const char *model, const char *file)
 {
     const struct score_cli *cli = job->cli;
@@ -131,7 +146,7 @@ static int prepare(struct score_job *job, const char *model, const char *file)
         return err_set(ERR_USAGE, "score: the text is a single token, and the first one is judged "
                        "by none; give more");
     }
-    uint64_t most = cli->engine.context == OPTION_AUTO ? WINDOW_AUTO : cli->engine.context;
+    uint64_t most = window_most(cli, model);
     r->window = (uint32_t)min_u64(most, r->id_count - 1);
     r->stride = r->window;
     if (cli->stride != OPTION_AUTO) {
@@ -187,7 +202,9 @@ int cmd_score(int argc, char **argv)
     struct score_job job = {.cli = &cli};
     /* Before any file is made. */
     running_catch("k3ring: stopping after this pass; once more to stop at once\n");
+    const char *const inputs[] = {operand[1], cli.prompt.tokenizer, cli.engine.paranoid};
     int rc = output_spare_model(operand[0]);
+    rc = rc == 0 ? output_spare_inputs(inputs, countof(inputs)) : rc;
     rc = rc == 0 ? prepare(&job, operand[0], operand[1]) : rc;
     rc = rc >= 0 ? open_and_run(&job, operand[0]) : rc;
     output_abandon(&job.json);

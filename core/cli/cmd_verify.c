@@ -110,7 +110,9 @@ int cmd_verify(int argc, char **argv)
     }
     TRY(check_options(&cli));
     signals_catch(NULL, output_remove_temporaries);
+    const char *const inputs[] = {cli.checksums, cli.pages};
     TRY(output_spare_model(dir));
+    TRY(output_spare_inputs(inputs, countof(inputs)));
     int rc = cli.json != NULL ? output_open(&json, cli.json) : 0;
     rc = rc < 0 ? rc : verify_open(&v, dir);
     rc = rc < 0 ? rc : look(&v, &cli, &golden);

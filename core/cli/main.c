@@ -80,11 +80,13 @@ static bool is_any(const char *word, const char *a, const char *b)
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
-/* An output file must never become one of the three standard ones because that was closed. */
+/* An output file must never become one of the three standard ones because that was closed. Results
+ * for a standard output that is not there are lost, so writing them has to fail. */
 static void fill_standard_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+        int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode) != fd) {
             abort();
         }
     }

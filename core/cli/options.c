@@ -219,12 +219,24 @@ static int unknown_word(const struct option_row *row, const char *text)
 }
 
 /* Words beside numbers, then the number itself. */
+/* Standard output by another name: opened anew it would be cut to nothing where it is a file. */
+static const char *plain_name(const struct option_row *row, const char *text)
+{
+    static const char *const names[] = {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"};
+    for (size_t i = 0; i < countof(names); i++) {
+        if (strncmp(row->value, "FILE", 4) == 0 && strcmp(text, names[i]) == 0) {
+            return "-";
+        }
+    }
+    return text;
+}
+
 static int store(const struct option_row *row, const char *text, void *field)
 {
     uint64_t index;
     uint64_t *number = field;
     if (row->type == OPTION_TEXT) {
-        *(const char **)field = text;
+        *(const char **)field = plain_name(row, text);
         return 0;
     }
     if (row->type == OPTION_LIST) {

@@ -61,36 +61,37 @@ static int refuse(const char *path, const char *what)
 static struct spared {
     dev_t dev;
     ino_t ino;
+    bool input; /* of this command, not a file of the model */
 } *spared;
 static size_t spared_count;
 
-static int spare(const struct stat *st)
+static int spare(const struct stat *st, bool input)
 {
     struct spared *more = realloc(spared, (spared_count + 1) * sizeof *spared);
     if (more == NULL) {
         return err_set(ERR_MEMORY, "no memory for a list of files");
     }
     spared = more;
-    spared[spared_count++] = (struct spared){st->st_dev, st->st_ino};
+    spared[spared_count++] = (struct spared){st->st_dev, st->st_ino, input};
     return 0;
 }
 
-static bool is_spared(const char *path)
+/* 0 unless path is a file that is never replaced. */
+static int check_spared(const char *path)
 {
     struct stat st;
-    bool found = false;
+    const struct spared *found = NULL;
     if (stat(path, &st) == 0) {
-        for (size_t i = 0; i < spared_count && !found; i++) {
-            found = spared[i].dev == st.st_dev && spared[i].ino == st.st_ino;
+        for (size_t i = 0; i < spared_count && found == NULL; i++) {
+            found = spared[i].dev == st.st_dev && spared[i].ino == st.st_ino ? &spared[i] : NULL;
         }
     }
-    return found;
-}
-
-static int refuse_spared(const char *path)
-{
-    return err_set(ERR_USAGE, "%s: is a file in the model's folder, or one of the model, and is "
-                   "not replaced; give another name", path);
+    if (found == NULL) {
+        return 0;
+    }
+    return err_set(ERR_USAGE, "%s: is %s, and is not replaced; give another name", path,
+                   found->input ? "read by this command too"
+                                : "a file in the model's folder, or one of the model");
 }
 
 /* The files of a folder, links followed: shards may lie elsewhere. */
@@ -101,7 +102,7 @@ static int spare_folder(const char *dir)
     for (struct dirent *e; stream != NULL && rc == 0 && (e = readdir(stream)) != NULL;) {
         struct stat st;
         if (fstatat(dirfd(stream), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode)) {
-            rc = spare(&st);
+            rc = spare(&st, false);
         }
     }
     if (stream != NULL) {
@@ -122,7 +123,7 @@ static int spare_pack(const char *dir)
     int rc = model->pack != NULL ? spare_folder(model->pack->source) : 0;
     for (uint32_t i = 0; i < model->file_count && rc == 0; i++) {
         struct stat st;
-        rc = stat(model->files[i].path, &st) == 0 ? spare(&st) : 0;
+        rc = stat(model->files[i].path, &st) == 0 ? spare(&st, false) : 0;
     }
     model_close(model);
     return rc;
@@ -135,6 +136,17 @@ int output_spare_model(const char *dir)
     free(manifest);
     TRY(spare_folder(dir));
     return pack ? spare_pack(dir) : 0;
+}
+
+int output_spare_inputs(const char *const *paths, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct stat st;
+        if (paths[i] != NULL && stat(paths[i], &st) == 0 && S_ISREG(st.st_mode)) {
+            TRY(spare(&st, true));
+        }
+    }
+    return 0;
 }
 
 /* ---- outputs ---- */
@@ -174,9 +186,7 @@ int output_open(struct output *out, const char *path)
         errno = ENOENT;
         return refuse("an output with an empty name", "cannot be written");
     }
-    if (is_spared(path)) {
-        return refuse_spared(path);
-    }
+    TRY(check_spared(path));
     /* A symbolic link is written through, never replaced: /dev/stdout is one. */
     out->direct = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
     if (out->direct) {
@@ -270,6 +280,23 @@ static bool flush(FILE *file)
     return bad;
 }
 
+/* Some file systems cannot name a file and look for another of that name at once. */
+static int give_name(const struct output *out)
+{
+    if (!out->only_new) {
+        return rename(out->temporary, out->path);
+    }
+    int rc = renameat2(AT_FDCWD, out->temporary, AT_FDCWD, out->path, RENAME_NOREPLACE);
+    if (rc == 0 || (errno != EINVAL && errno != ENOSYS)) {
+        return rc;
+    }
+    if (access(out->path, F_OK) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    return rename(out->temporary, out->path);
+}
+
 int output_commit(struct output *out)
 {
     bool bad = flush(out->file);
@@ -282,7 +309,7 @@ int output_commit(struct output *out)
         out->file = NULL;
     }
     if (!bad && out->temporary != NULL) {
-        bad = rename(out->temporary, out->path) != 0;
+        bad = give_name(out) != 0;
         if (!bad) {
             note_folder(out->path);
         }
@@ -290,8 +317,10 @@ int output_commit(struct output *out)
     if (lock >= 0) {
         close(lock);
     }
-    int rc = bad ? refuse(strcmp(out->path, "-") == 0 ? "standard output" : out->path,
-                          "cannot be written") : 0;
+    const char *what = bad && out->only_new && errno == EEXIST
+                           ? "came while this ran and is kept; move it and give the command again"
+                           : "cannot be written";
+    int rc = bad ? refuse(strcmp(out->path, "-") == 0 ? "standard output" : out->path, what) : 0;
     if (!bad) {
         forget(out->temporary);
         free(out->temporary);
@@ -305,9 +334,7 @@ int output_check(const char *path)
 {
     struct output probe;
     struct stat st;
-    if (is_spared(path)) {
-        return refuse_spared(path);
-    }
+    TRY(check_spared(path));
     if (strcmp(path, "-") == 0 || (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
         return 0;
     }

@@ -17,11 +17,15 @@ struct output {
     const char *path; /* the caller's */
     char *temporary;
     bool direct;      /* "-", a link, or anything else but a regular file: written in place */
+    bool only_new;    /* the caller's: a file that took the name meanwhile is kept, ERR_OUTPUT */
 };
 
 /* From now on no output replaces a file that is in the folder of a model, or that it is read from:
  * ERR_USAGE. Nothing is said of a folder that is none. ERR_MEMORY. Kept until the program ends. */
 int output_spare_model(const char *dir);
+
+/* The same for files that a command reads: paths may hold NULL and what is no file. */
+int output_spare_inputs(const char *const *paths, size_t count);
 
 /* ERR_OUTPUT names the path and the cause. */
 int output_open(struct output *out, const char *path);

@@ -55,6 +55,7 @@ void signals_catch(void (*on_first)(void), void (*on_end)(void))
     atomic_store(&end_handler, on_end);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGXCPU, &action, NULL); /* a limit of processor time, which batch systems set */
     struct sigaction before;
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* nohup */
         sigaction(SIGHUP, &action, NULL);

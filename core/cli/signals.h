@@ -2,8 +2,9 @@
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H
 
-/* SIGINT, SIGTERM, SIGHUP and a reader of our output that went away (SIGPIPE) ask the running
- * command to stop at its next border; a second one of the first three ends the program at once. */
+/* SIGINT, SIGTERM, SIGHUP, SIGXCPU and a reader of our output that went away (SIGPIPE) ask the
+ * running command to stop at its next border; a second one of all but the last ends the program at
+ * once. */
 
 /* Both run inside the handler, async-signal-safe code only: on_first at the first signal, on_end
  * before the program ends at once. Either may be NULL. */

@@ -35,19 +35,21 @@ void engine_fail(struct engine *e, int code, const char *text)
     }
 }
 
-/* What this process may come to hold: what it holds now and what can still be had. */
+/* What this process may come to hold: what it holds now and what can still be had. Of what it holds
+ * now a part, like its code, may count as another group's. */
 static uint64_t reachable_bytes(const char **why)
 {
     uint64_t more = memory_available(why);
     uint64_t held = memory_status("VmRSS:");
-    return more > UINT64_MAX - held ? UINT64_MAX : more + held;
+    return min_u64(more > UINT64_MAX - held ? UINT64_MAX : more + held, memory_limit());
 }
 
-static uint64_t decide_ram(const struct engine_options *o)
+/* *why: what allows no more; NULL where a number was given. */
+static uint64_t decide_ram(const struct engine_options *o, const char **why)
 {
-    const char *why;
-    return o->ram_bytes == ENGINE_RAM_AUTO
-               ? reachable_bytes(&why) / 100 * RAM_AUTO_SHARE_PERCENT : o->ram_bytes;
+    *why = NULL;
+    return o->ram_bytes == ENGINE_RAM_AUTO ? reachable_bytes(why) / 100 * RAM_AUTO_SHARE_PERCENT
+                                           : o->ram_bytes;
 }
 
 /* A plan that this machine cannot hold is refused before anything is taken. */
@@ -109,7 +111,8 @@ static uint32_t worker_count(const struct engine_options *o)
 static uint32_t sequences_of(const struct engine_options *o, const struct model_config *c)
 {
     uint64_t each = state_bytes(c) + kv_bytes(c, o->context) + c->vocab * sizeof(float);
-    uint64_t fit = decide_ram(o) / 2 / max_u64(each, 1);
+    const char *why;
+    uint64_t fit = decide_ram(o, &why) / 2 / max_u64(each, 1);
     uint32_t asked = o->sequences > 0 ? o->sequences : 1;
     return o->sequences_most ? (uint32_t)max_u64(1, min_u64(asked, fit)) : asked;
 }
@@ -127,7 +130,6 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
     uint64_t base = none.layers > 0 ? cache_bytes(&none, chunk) : 0;
     uint64_t full = none.layers > 0 ? cache_bytes(&all, chunk) : 0;
     struct plan_request r = {
-        .ram_bytes = decide_ram(o),
         .io_size_bytes = o->io_size_bytes,
         .io_depth = o->io_depth,
         .devices = files_devices(model, o),
@@ -154,6 +156,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
                          (worker_count(o) + 2 + PAGES_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = later_slice_bytes(o),
     };
+    r.ram_bytes = decide_ram(o, &r.ram_limit);
     files_ask_checks(o, none.layers > 0, &r);
     if (o->context > c->context_max) {
         return err_set(ERR_FIT, "%u positions of context exceed the model's %u; use a smaller "
