@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/utf8.h"
 
+#include <string.h>
+
 /* Bytes of the character that begins with lead, 0 for a byte that begins none, and the range of
  * its second byte, which is where overlong forms, surrogates and what is too large are told. */
 static size_t lead_bytes(unsigned char lead, unsigned char *low, unsigned char *high)
@@ -44,18 +46,35 @@ size_t utf8_read(const unsigned char *text, size_t size_bytes, uint32_t *code)
     return wanted;
 }
 
-bool utf8_whole(const void *text, size_t size_bytes)
+void utf8_mend(char *text)
+{
+    for (size_t left = strlen(text); left > 0;) {
+        uint32_t code;
+        size_t size = utf8_read((unsigned char *)text, left, &code);
+        if (size == 0) {
+            *text = '?';
+            size = 1;
+        }
+        text += size;
+        left -= size;
+    }
+}
+
+size_t utf8_whole_bytes(const void *text, size_t size_bytes)
 {
     const unsigned char *bytes = text;
-    for (size_t at = 0; at < size_bytes;) {
+    size_t at = 0, size = 1;
+    while (at < size_bytes && size > 0) {
         uint32_t code;
-        size_t size = utf8_read(bytes + at, size_bytes - at, &code);
-        if (size == 0) {
-            return false;
-        }
+        size = utf8_read(bytes + at, size_bytes - at, &code);
         at += size;
     }
-    return true;
+    return at;
+}
+
+bool utf8_whole(const void *text, size_t size_bytes)
+{
+    return utf8_whole_bytes(text, size_bytes) == size_bytes;
 }
 
 size_t utf8_unfinished(const unsigned char *text, size_t size_bytes)

@@ -11,8 +11,14 @@
  * goes to *code, which a 0 leaves alone. size_bytes > 0. */
 size_t utf8_read(const unsigned char *text, size_t size_bytes, uint32_t *code);
 
+/* Bytes before the first that belongs to no character; size_bytes when there is none. */
+size_t utf8_whole_bytes(const void *text, size_t size_bytes);
+
 /* Whether all of text is well-formed; an empty one is. */
 bool utf8_whole(const void *text, size_t size_bytes);
+
+/* Puts '?' in the place of every byte of text that belongs to no character. */
+void utf8_mend(char *text);
 
 /* Bytes at the end of text (0 to 3) that begin a character and could be completed by more. */
 size_t utf8_unfinished(const unsigned char *text, size_t size_bytes);

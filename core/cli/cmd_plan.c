@@ -8,6 +8,7 @@
 #include "core/cli/engine_options.h"
 #include "core/cli/output.h"
 #include "core/cli/signals.h"
+#include "core/cli/text.h"
 #include "core/cli/tuning.h"
 
 #include <cjson/cJSON.h>
@@ -63,10 +64,11 @@ static void print_explained(const char *text, const struct tuning *tuning)
     if (reads != NULL) {
         char line[1024];
         tuning_text(tuning, line, sizeof line);
-        printf("%.*s\nTUNED    %s", (int)(reads - text), text, line);
+        text_show(stdout, text, (size_t)(reads - text));
+        printf("\nTUNED    %s", line);
         text = reads;
     }
-    fputs(text, stdout);
+    text_show(stdout, text, strlen(text)); /* it names the folder */
 }
 
 static int print_plan(const struct plan *plan, const struct model *model,
@@ -75,13 +77,7 @@ static int print_plan(const struct plan *plan, const struct model *model,
     if (json) {
         cJSON *root = plan_json(plan, model, rates);
         tuning_json(tuning, root);
-        char *text = root != NULL ? cJSON_Print(root) : NULL;
-        cJSON_Delete(root);
-        if (text == NULL) {
-            return err_set(ERR_MEMORY, "no memory for the plan's JSON");
-        }
-        puts(text);
-        cJSON_free(text);
+        TRY(output_json(stdout, root));
     } else {
         static char text[16384];
         plan_explain(plan, model, rates, text, sizeof text);

@@ -5,6 +5,7 @@
 
 #include "core/cli/commands.h"
 #include "core/cli/doctor.h"
+#include "core/cli/text.h"
 
 static const char *const section_names[DOCTOR_SECTIONS] = {
     [DOCTOR_SYSTEM] = "system", [DOCTOR_RING] = "io_uring", [DOCTOR_MEMORY] = "memory",
@@ -22,6 +23,13 @@ static bool bound_by_drive(const struct doctor_row *row)
     return row->drive_s >= row->memory_s;
 }
 
+/* It may name files. */
+static void put_line(FILE *out, const char *text)
+{
+    text_put(out, text, NULL, 0, false);
+    fputc('\n', out);
+}
+
 static void print_lines(FILE *out, const struct doctor *d, enum doctor_section section)
 {
     bool begun = false;
@@ -32,9 +40,11 @@ static void print_lines(FILE *out, const struct doctor *d, enum doctor_section s
                 fprintf(out, "%s\n", section_names[section]);
                 begun = true;
             }
-            fprintf(out, "  %-8s %s\n", mark_names[line->mark], line->text);
+            fprintf(out, "  %-8s ", mark_names[line->mark]);
+            put_line(out, line->text);
             if (line->remedy[0] != '\0') {
-                fprintf(out, "           -> %s\n", line->remedy);
+                fputs("           -> ", out);
+                put_line(out, line->remedy);
             }
         }
     }
@@ -86,8 +96,9 @@ void doctor_print(FILE *out, const struct doctor *d)
     print_dial(out, d);
     uint32_t notes = doctor_count(d, DOCTOR_NOTE);
     uint32_t problems = doctor_count(d, DOCTOR_PROBLEM);
-    fprintf(out, "%u ok, %u note%s, %u problem%s; next:\n  %s\n", doctor_count(d, DOCTOR_OK), notes,
-            notes == 1 ? "" : "s", problems, problems == 1 ? "" : "s", d->next);
+    fprintf(out, "%u ok, %u note%s, %u problem%s; next:\n  ", doctor_count(d, DOCTOR_OK), notes,
+            notes == 1 ? "" : "s", problems, problems == 1 ? "" : "s");
+    put_line(out, d->next);
 }
 
 /* ---- JSON ---- */

@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/utf8.h"
 #include "core/cli/temporary.h"
 #include "core/model/pack.h"
 
@@ -383,12 +384,23 @@ int output_text(const char *path, const char *text)
     return output_commit(&out);
 }
 
-int output_json(FILE *file, cJSON *root)
+char *output_json_text(cJSON *root)
 {
     char *text = root != NULL ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (text == NULL) {
-        return err_set(ERR_MEMORY, "no memory for the report");
+        err_set(ERR_MEMORY, "no memory for the report");
+        return NULL;
+    }
+    utf8_mend(text);
+    return text;
+}
+
+int output_json(FILE *file, cJSON *root)
+{
+    char *text = output_json_text(root);
+    if (text == NULL) {
+        return ERR_MEMORY;
     }
     fputs(text, file);
     fputc('\n', file); /* still buffered: a full drive is met again, and named, by the flush */

@@ -55,7 +55,11 @@ bool output_same(const char *a, const char *b);
 /* text as a whole file at path ("-": standard output). */
 int output_text(const char *path, const char *text);
 
-/* Prints a document as text with a last newline, and deletes it. ERR_MEMORY, also for NULL. */
+/* A document as text, on the heap, and deletes it: '?' stands for bytes of names that are no UTF-8,
+ * which JSON cannot hold. NULL with ERR_MEMORY set, also for NULL. cJSON_free() it. */
+char *output_json_text(cJSON *root);
+
+/* Prints a document as output_json_text() makes it, with a last newline. ERR_MEMORY. */
 int output_json(FILE *file, cJSON *root);
 
 /* Flushes standard output and reports what was lost. */

@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/cli/signals.h"
+#include "core/cli/text.h"
 
 #define GB 1e9
 
@@ -103,9 +104,9 @@ static const struct replay_row *opt_of(const struct replay_request *q,
 
 static void print_head(FILE *out, const struct replay_request *q, const struct replay_result *r)
 {
-    fprintf(out, "%s: %.6g tokens, %u layers, %u of %u experts each; %llu requests\n", q->path,
-            r->tokens, q->trace->layers, q->trace->top_k, q->experts,
-            (unsigned long long)r->requests);
+    text_put(out, q->path, NULL, 0, false);
+    fprintf(out, ": %.6g tokens, %u layers, %u of %u experts each; %llu requests\n", r->tokens,
+            q->trace->layers, q->trace->top_k, q->experts, (unsigned long long)r->requests);
     fprintf(out, "%llu requests (%.2f %%) are first touches, which no cache can hit; "
             "%llu (%.2f %%) are repeats\n", (unsigned long long)r->first_touches,
             100.0 * share(r->first_touches, r->requests),

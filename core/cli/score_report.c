@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/memory.h"
+#include "core/cli/output.h"
 #include "core/cli/text.h"
 
 /* Of all tokens that were scored. */
@@ -126,9 +127,7 @@ static int put_token(const struct score_report *r, uint32_t at, FILE *out)
 
 int score_report_json(const struct score_report *r, FILE *out)
 {
-    cJSON *root = head(r);
-    char *text = cJSON_Print(root);
-    cJSON_Delete(root);
+    char *text = output_json_text(head(r));
     size_t length = text != NULL ? strlen(text) : 0;
     if (length < 3) {
         cJSON_free(text);

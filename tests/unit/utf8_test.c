@@ -83,6 +83,18 @@ START_TEST(one_sign_stands_for_the_longest_beginning_of_a_character)
 }
 END_TEST
 
+START_TEST(what_is_no_character_is_mended_byte_by_byte)
+{
+    char text[] = "a\xFF\xC3\xA4\xE4\xBDz\xC3";
+    ck_assert_uint_eq(utf8_whole_bytes(text, strlen(text)), 1);
+    utf8_mend(text);
+    ck_assert_str_eq(text, "a?\xC3\xA4??z?");
+    ck_assert(utf8_whole(text, strlen(text)));
+    utf8_mend(text);
+    ck_assert_str_eq(text, "a?\xC3\xA4??z?");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("utf8");
@@ -92,6 +104,7 @@ int main(void)
     tcase_add_test(all, ill_formed_bytes_are_no_character);
     tcase_add_test(all, only_what_more_bytes_could_complete_is_unfinished);
     tcase_add_test(all, one_sign_stands_for_the_longest_beginning_of_a_character);
+    tcase_add_test(all, what_is_no_character_is_mended_byte_by_byte);
     suite_add_tcase(suite, all);
     return suite_run(suite) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
