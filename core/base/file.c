@@ -83,8 +83,9 @@ const char *file_cure(int error)
         return "the system has too many open files: close some, or raise fs.file-max";
     case ENOMEM:
         return "free memory";
-    case EIO:
     case ENXIO:
+        return "it is a socket, or a device with nothing behind it, and no file: give a file";
+    case EIO:
     case EAGAIN:
     case EINTR:
     case ESTALE:

@@ -123,7 +123,8 @@ static const char *unspeakable(const char *text, size_t size_bytes, size_t *at)
         uint32_t code;
         size_t step = utf8_read((const unsigned char *)text + *at, size_bytes - *at, &code);
         if (step == 0) {
-            return "not UTF-8";
+            const char *encoding = *at == 0 ? scan_encoding(text, size_bytes) : NULL;
+            return encoding != NULL ? encoding : "not UTF-8";
         }
         if (code == '\\' && size_bytes - *at >= 6 && memcmp(text + *at, "\\u0000", 6) == 0) {
             return "\\u0000, which no text here can hold";

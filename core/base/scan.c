@@ -5,10 +5,29 @@
 
 #include "core/base/json.h"
 
+#define SAVE_IT "; save it as UTF-8 without a byte order mark"
+
+const char *scan_encoding(const char *text, size_t size_bytes)
+{
+    if (size_bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
+        return "the text begins with a byte order mark" SAVE_IT;
+    }
+    bool wide = size_bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 ||
+                                    memcmp(text, "\xFE\xFF", 2) == 0);
+    bool low = size_bytes >= 4 && text[0] != '\0' && text[1] == '\0' && text[2] != '\0' &&
+               text[3] == '\0';
+    bool high = size_bytes >= 4 && text[0] == '\0' && text[1] != '\0' && text[2] == '\0' &&
+                text[3] != '\0';
+    return wide || low || high ? "the text is UTF-16" SAVE_IT : NULL;
+}
+
 static bool fault(struct scan *scan, const char *what)
 {
     if (scan->fault == NULL) {
-        scan->fault = what;
+        /* UTF-16 without a mark fails at the zero byte behind a bracket. */
+        const char *encoding = scan_offset(scan) <= 1 ? scan_encoding(scan->begin,
+                                                        (size_t)(scan->end - scan->begin)) : NULL;
+        scan->fault = encoding != NULL ? encoding : what;
     }
     return false;
 }

@@ -25,6 +25,10 @@ static inline size_t scan_offset(const struct scan *scan)
     return (size_t)(scan->at - scan->begin);
 }
 
+/* NULL, or how text is encoded that is no plain UTF-8, by its first bytes, and what to do about it:
+ * the fault of a scan that fails there. A static string. */
+const char *scan_encoding(const char *text, size_t size_bytes);
+
 /* Skips white space. The next byte, or '\0' at the end of the text. */
 char scan_peek(struct scan *scan);
 

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -71,6 +73,15 @@ START_TEST(what_is_no_regular_file_is_refused_without_waiting)
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     ck_assert_int_eq(file_read(path, 9, &file), ERR_MODEL);
     ck_assert_ptr_nonnull(strstr(err_message(), "not a regular file"));
+    ck_assert_int_eq(unlink(path), 0);
+    err_clear();
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, path);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(file_read(path, 9, &file), ERR_MODEL);
+    ck_assert_ptr_nonnull(strstr(err_message(), "and no file: give a file"));
+    close(listener);
 }
 END_TEST
 

@@ -52,6 +52,33 @@ START_TEST(refusals_name_the_file_the_byte_and_the_reason)
 }
 END_TEST
 
+START_TEST(other_encodings_are_named_with_what_to_do)
+{
+    static const struct {
+        const char *text;
+        size_t size_bytes;
+        const char *said;
+    } rows[] = {{"\xEF\xBB\xBF{}", 5, "begins with a byte order mark"},
+                {"\xFF\xFE{\0}\0", 6, "UTF-16"},
+                {"\xFE\xFF\0{\0}", 6, "UTF-16"},
+                {"{\0}\0", 4, "UTF-16"},
+                {"\0{\0}", 4, "UTF-16"}};
+    for (size_t i = 0; i < countof(rows); i++) {
+        for (int exact = 0; exact < 2; exact++) {
+            err_clear();
+            const size_t size = rows[i].size_bytes;
+            ck_assert_ptr_null(exact ? json_parse_exact(rows[i].text, size, "x.json")
+                                     : json_parse(rows[i].text, size, "x.json", false));
+            ck_assert_msg(strstr(err_message(), rows[i].said) != NULL &&
+                              strstr(err_message(), "save it as UTF-8 without") != NULL,
+                          "row %zu: %s", i, err_message());
+        }
+    }
+    expect_refusal("\xEF\xBB", false, "a value was expected");
+    expect_refusal("nothing", false, "a value was expected");
+}
+END_TEST
+
 START_TEST(only_the_given_bytes_are_parsed)
 {
     cJSON *tree = json_parse("[1]garbage", 3, "x.json", false);
@@ -197,6 +224,7 @@ int main(void)
     tcase_set_timeout(all, 60);
     tcase_add_test(all, a_tree_holds_what_the_text_says);
     tcase_add_test(all, refusals_name_the_file_the_byte_and_the_reason);
+    tcase_add_test(all, other_encodings_are_named_with_what_to_do);
     tcase_add_test(all, only_the_given_bytes_are_parsed);
     tcase_add_test(all, nesting_beyond_the_bound_is_refused);
     tcase_add_test(all, a_key_that_occurs_twice_is_refused_at_any_depth);
