@@ -125,8 +125,12 @@ static const struct refusal refusals[] = {
     {"{\"ids\": [1], \"gen\": 1.5}", "line 1"},
     {"{\"ids\": [1, -1]}", "line 1"},
     {"{\"ids\": [4294967296]}", "no token id"},
-    {"{\"ids\": [256]}", "line 1, ids: id 256"},
-    {"{\"ids\": [1], \"stop\": [900]}", "line 1, stop: id 900"},
+    {"{\"ids\": [256]}", "in.jsonl: line 1, ids: id 256"},
+    {"{\"ids\": [1], \"stop\": [900]}", "in.jsonl: line 1, stop: id 900"},
+    {"{\"ids\": [1]}\n{\"id\": \"\xFF\", \"ids\": [1]}",
+     "in.jsonl: line 2, byte 9: not UTF-8"},
+    {"\xEF\xBB\xBF{\"ids\": [1]}", "line 1, byte 1: the text begins with a byte order mark"},
+    {"\xFF\xFE{", "line 1, byte 1: the text is UTF-16"},
     {"{\"ids\": [1], \"warmth\": 1}", "none of"},
     {"{\"ids\": [1], \"temperature\": \"1\"}", "its value is no number"},
     {"{\"ids\": [1]}\n{\"ids\": [1], \"temperature\": -1}", "line 2: as --temperature: -1"},
@@ -154,6 +158,21 @@ START_TEST(a_line_that_cannot_be_run_is_told_before_anything_is)
     ck_assert_msg(strstr(process.err, r->part) != NULL, "no \"%s\" in %s", r->part, process.err);
     const char *end = strchr(process.err, '\n');
     ck_assert_msg(end != NULL && end[1] == '\0', "not one line: %s", process.err);
+    ck_assert(!exists(out_path) && !exists(part_path));
+}
+END_TEST
+
+START_TEST(a_line_that_exceeds_the_context_is_named)
+{
+    write_input("{\"ids\": [1]}\n{\"ids\": [1, 2], \"gen\": 5001}\n");
+    batch("--quiet");
+    ck_assert_int_eq(process.status, 4);
+    ck_assert_ptr_nonnull(strstr(process.err, "in.jsonl: line 2: 2 ids and 5001 tokens to make "
+                                 "exceed the 4096 positions of context the model has"));
+    batch("--quiet --context 20 --gen 20");
+    ck_assert_int_eq(process.status, 4);
+    ck_assert_ptr_nonnull(strstr(process.err, "in.jsonl: line 1: 1 ids and 20 tokens to make "
+                                 "exceed the 20 positions of context of --context"));
     ck_assert(!exists(out_path) && !exists(part_path));
 }
 END_TEST
@@ -345,6 +364,7 @@ int main(void)
     tcase_add_test(tests, a_line_says_how_its_tokens_are_chosen);
     tcase_add_loop_test(tests, a_line_that_cannot_be_run_is_told_before_anything_is, 0,
                         countof(refusals));
+    tcase_add_test(tests, a_line_that_exceeds_the_context_is_named);
     tcase_add_test(tests, an_ended_batch_goes_on_where_it_was);
     tcase_add_test(tests, a_journal_of_another_batch_is_left_alone);
     tcase_add_test(tests, a_damaged_line_of_the_journal_is_made_anew);

@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/scan.h"
+#include "core/base/utf8.h"
 
 #define GEN_MAX (1U << 30)
 #define FILE_BYTES_MAX (4ULL * GIB)
@@ -201,6 +202,11 @@ static int add_line(struct batch_input *in, const char *path, const char *text, 
         return err_set(ERR_USAGE, "%s: line %u, byte %zu: %s; a line looks like {\"id\": 1, "
                        "\"ids\": [3, 141], \"gen\": 16}", path, number, scan_offset(&scan) + 1,
                        why != NULL ? why : scan.fault);
+    }
+    const size_t whole = utf8_whole_bytes(text, size_bytes);
+    if (whole < size_bytes) { /* an id goes into the results as it is */
+        return err_set(ERR_USAGE, "%s: line %u, byte %zu: not UTF-8, which JSON has to be; save "
+                       "the file as UTF-8", path, number, whole + 1);
     }
     return check_sample(line, path);
 }

@@ -52,6 +52,7 @@ const struct command command_batch = {
 
 struct batch_job {
     const struct batch_cli *cli;
+    const char *in; /* path of the input */
     struct batch_input input;
     struct batch_journal journal;
     struct batch_totals totals;
@@ -174,12 +175,12 @@ static struct engine_forecast forecast_of(const struct batch_job *job)
 
 static int check_ids(const struct batch_job *job)
 {
-    char what[64];
+    char what[ERR_MESSAGE_BYTES];
     for (uint32_t i = 0; i < job->input.count; i++) {
         const struct batch_line *line = &job->input.line[i];
-        snprintf(what, sizeof what, "line %u, ids", line->number);
+        snprintf(what, sizeof what, "%s: line %u, ids", job->in, line->number);
         TRY(engine_check_ids(job->engine, what, line->ids, line->id_count));
-        snprintf(what, sizeof what, "line %u, stop", line->number);
+        snprintf(what, sizeof what, "%s: line %u, stop", job->in, line->number);
         TRY(engine_check_ids(job->engine, what, line->stop, line->stop_count));
     }
     return 0;
@@ -281,14 +282,37 @@ static int run_engine(struct batch_job *job)
     return rc;
 }
 
-static int open_and_run(struct batch_job *job, const char *model, const char *in)
+/* Before the model is opened, so that the line is named. */
+static int check_positions(const struct batch_job *job, const char *model)
+{
+    struct model_config config;
+    if (config_load(model, &config) < 0) {
+        err_clear(); /* whoever opens the model says so */
+        return 0;
+    }
+    bool chosen = job->cli->engine.context < config.context_max;
+    uint64_t most = chosen ? job->cli->engine.context : config.context_max;
+    for (uint32_t i = 0; i < job->input.count; i++) {
+        const struct batch_line *line = &job->input.line[i];
+        if ((uint64_t)line->id_count + line->gen > most) {
+            return err_set(ERR_FIT, "%s: line %u: %u ids and %u tokens to make exceed the %llu "
+                           "positions of context %s; shorten \"ids\" or \"gen\"", job->in,
+                           line->number, line->id_count, line->gen, (unsigned long long)most,
+                           chosen ? "of --context" : "the model has");
+        }
+    }
+    return 0;
+}
+
+static int open_and_run(struct batch_job *job, const char *model)
 {
     const struct batch_cli *cli = job->cli;
     struct engine_options options;
-    TRY(batch_input_read(in, (uint32_t)cli->gen, &job->input));
+    TRY(batch_input_read(job->in, (uint32_t)cli->gen, &job->input));
     if (cli->json != NULL) {
         TRY(output_open(&job->json, cli->json));
     }
+    TRY(check_positions(job, model));
     uint32_t lanes = (uint32_t)min_u64(cli->sequences == OPTION_AUTO ? SEQUENCES_AUTO
                                                                      : cli->sequences,
                                        job->input.count);
@@ -347,9 +371,9 @@ int cmd_batch(int argc, char **argv)
         return batch_journal_taken(cli.out);
     }
     TRY(check_outputs(&cli, operand[1]));
-    struct batch_job job = {.cli = &cli};
+    struct batch_job job = {.cli = &cli, .in = operand[1]};
     running_catch("k3ring: stopping after this pass; the same command goes on later\n");
-    int rc = open_and_run(&job, operand[0], operand[1]);
+    int rc = open_and_run(&job, operand[0]);
     engine_close(job.engine);
     batch_journal_close(&job.journal);
     output_abandon(&job.json);
