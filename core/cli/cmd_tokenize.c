@@ -160,7 +160,36 @@ struct id_reader {
     struct byte_list out;
     uint64_t value, at_byte;
     bool in_number;
+    enum { PLACE_START, PLACE_OPEN, PLACE_ID, PLACE_COMMA, PLACE_CLOSED } place; /* behind what */
+    bool bracket; /* around all of it */
 };
+
+#define LIST_LIKE "'1008 10484' or '[1008,10484]'"
+
+static int misplaced(const struct id_reader *r, unsigned char byte)
+{
+    return err_set(ERR_USAGE, "standard input: byte %llu ('%c') stands where a list of ids like "
+                   LIST_LIKE " has none", (unsigned long long)r->at_byte, byte);
+}
+
+/* A comma, a bracket or a digit: what may stand behind what. */
+static int take_place(struct id_reader *r, unsigned char byte)
+{
+    bool closes = byte == ']' && r->bracket && (r->place == PLACE_OPEN || r->place == PLACE_ID);
+    if (byte == '[' && r->place == PLACE_START) {
+        r->bracket = true;
+        r->place = PLACE_OPEN;
+    } else if (closes) {
+        r->place = PLACE_CLOSED;
+    } else if (byte == ',' && r->place == PLACE_ID) {
+        r->place = PLACE_COMMA;
+    } else if (byte >= '0' && byte <= '9' && r->place != PLACE_CLOSED) {
+        r->place = PLACE_ID;
+    } else {
+        return misplaced(r, byte);
+    }
+    return 0;
+}
 
 static int end_number(struct id_reader *r)
 {
@@ -178,14 +207,16 @@ static int end_number(struct id_reader *r)
 static int take_byte(struct id_reader *r, unsigned char byte)
 {
     if (byte >= '0' && byte <= '9') {
+        TRY(take_place(r, byte));
         r->value = (r->in_number ? r->value * 10 : 0) + (uint64_t)(byte - '0');
         r->value = min_u64(r->value, UINT32_MAX + 1ULL);
         r->in_number = true;
     } else if (byte != '\0' && strchr(" \t\r\n,[]", byte) != NULL) {
         TRY(end_number(r));
+        TRY(strchr(",[]", byte) != NULL ? take_place(r, byte) : 0);
     } else {
         return err_set(ERR_USAGE, "standard input: byte %llu (0x%02X) belongs to no list of ids "
-                       "like '1008 10484' or '[1008,10484]'", (unsigned long long)r->at_byte, byte);
+                       "like " LIST_LIKE, (unsigned long long)r->at_byte, byte);
     }
     r->at_byte++;
     return 0;
@@ -209,6 +240,16 @@ static int show(struct id_reader *r)
     return output_flush_stdout();
 }
 
+static int check_end(const struct id_reader *r)
+{
+    bool open = r->bracket && r->place != PLACE_CLOSED;
+    return r->place != PLACE_COMMA && !open
+               ? 0
+               : err_set(ERR_USAGE, "standard input: the list of ids ends at byte %llu %s; it was "
+                         "cut off", (unsigned long long)r->at_byte,
+                         r->place == PLACE_COMMA ? "behind a comma" : "without its ']'");
+}
+
 static int decode_blocks(struct id_reader *r)
 {
     unsigned char block[READ_BYTES];
@@ -222,7 +263,7 @@ static int decode_blocks(struct id_reader *r)
     int rc = end_number(r);
     rc = rc < 0 ? rc : tokenizer_stream_end(&r->stream, &r->out);
     TRY(show(r));
-    return rc;
+    return rc < 0 ? rc : check_end(r);
 }
 
 static int run_decode(const struct tokenizer *t)
