@@ -306,8 +306,8 @@ END_TEST
 
 START_TEST(damaged_traces_are_refused_as_such)
 {
-    static const unsigned char sound[] = {'K', '3', 'R', 'T', 1, 2, 9, 0,
-                                          1, 0, 5, 0, 1, 0, 6, 0};
+    static const unsigned char sound[] = {'K', '3', 'R', 'T', 1, 2, 1, 0,
+                                          0, 0, 5, 0, 0, 0, 6, 0};
     unsigned char bytes[sizeof sound];
     char path[TINY_PATH_BYTES];
     tiny_path(&results, "bad.k3rt", path);
@@ -333,6 +333,30 @@ START_TEST(damaged_traces_are_refused_as_such)
     unlink(path);
     k3ring("replay %s", path);
     expect_refusal(3, "cannot open");
+}
+END_TEST
+
+/* The layers of the head are wrong, and so is what it says of tokens. */
+START_TEST(a_trace_of_no_whole_positions_is_refused)
+{
+    static const unsigned char layers[] = {7, 9, 11, 16, 255};
+    size_t size;
+    char path[TINY_PATH_BYTES];
+    struct tiny data = {.dir = "tests/data"};
+    unsigned char *bytes = tiny_read(&data, "small.k3rt", &size);
+    tiny_path(&results, "part.k3rt", path);
+    for (size_t i = 0; i < countof(layers); i++) {
+        bytes[6] = layers[i];
+        tiny_put(&results, "part.k3rt", bytes, size);
+        k3ring("replay %s", path);
+        expect_refusal(3, layers[i] < 8 ? "part.k3rt" : "position by position");
+    }
+    bytes[6] = 8;
+    tiny_put(&results, "part.k3rt", bytes, size - 16); /* a group less */
+    k3ring("replay %s", path);
+    expect_refusal(3, "position by position");
+    free(bytes);
+    unlink(path);
 }
 END_TEST
 
@@ -383,6 +407,7 @@ static Suite *replay_suite(void)
     tcase_add_test(tcase, without_gnuplot_a_replay_is_complete_and_says_once_what_to_install);
     tcase_add_loop_test(tcase, wrong_words_are_refused_in_one_line, 0, countof(wrong_usage));
     tcase_add_test(tcase, damaged_traces_are_refused_as_such);
+    tcase_add_test(tcase, a_trace_of_no_whole_positions_is_refused);
     tcase_add_test(tcase, a_bad_output_is_told_before_the_replay);
     if (recorded_path != NULL) {
         tcase_add_test(tcase, hits_on_the_recorded_trace_are_the_published_ones);

@@ -13,6 +13,7 @@
 #include "core/cli/replay_device.h"
 #include "core/cli/signals.h"
 #include "core/cli/synth_layout.h"
+#include "core/exec/walk_reads.h"
 
 /* What a plan is made for, as `k3ring plan` has it. */
 #define PLAN_PROMPT 3U
@@ -225,9 +226,22 @@ static int full_geometry(struct replay_request *q, uint64_t ram)
 
 /* ---- counting ---- */
 
+/* A run records whole positions: anything else is damage, of the layers in the head as well. */
+static int check_positions(const struct trace *trace, const char *path, uint32_t *positions)
+{
+    if (walk_reads_positions(trace, positions) == 0) {
+        return 0;
+    }
+    err_clear(); /* it does not name the file */
+    return err_set(ERR_MODEL, "trace %s: does not go through its %u layers position by position: "
+                   "its head is damaged, or it was cut short; record it again", path,
+                   trace->layers);
+}
+
 static int check_trace(const struct trace *trace, const char *path)
 {
     uint64_t keys = (uint64_t)trace->layers * trace->experts;
+    uint32_t positions;
     if (trace->group_count == 0) {
         return err_set(ERR_MODEL, "trace %s: holds no routing; record one by `k3ring run --trace`",
                        path);
@@ -237,7 +251,7 @@ static int check_trace(const struct trace *trace, const char *path)
                        "(%llu together)", path, trace->layers, trace->experts,
                        (unsigned long long)KEYS_MAX);
     }
-    return 0;
+    return check_positions(trace, path, &positions);
 }
 
 static int write_result(const struct replay_request *q, const struct replay_result *r,
@@ -324,7 +338,7 @@ static int replay_on_model(const struct replay_cli *cli, const struct trace *tra
                                       .model = model, .options = &options,
                                       .quiet = cli->engine.quiet, .tuning = &tuning};
     TRY(check_fit(trace, model, "device", cli->device));
-    TRY(walk_reads_positions(trace, &q.positions));
+    TRY(check_positions(trace, path, &q.positions));
     q.positions = (uint32_t)min_u64(q.positions, cli->tokens);
     TRY(device_options(cli, model, q.positions, &options));
     TRY(tuning_settle(&cli->engine, cli->device, &options, &progress, &tuning));
