@@ -216,6 +216,25 @@ START_TEST(a_missing_shard_is_counted_and_named)
 }
 END_TEST
 
+/* A download cache holds links; without the index all shards would be taken. */
+START_TEST(a_link_to_no_index_is_told)
+{
+    struct tiny copy;
+    char path[TINY_PATH_BYTES];
+    static const char *const targets[][2] = {{"../blobs/absent", "No such file"},
+                                             {"model.safetensors.index.json", "symbolic links"}};
+    tiny_copy(&copy, &tiny, TINY_MEMORY);
+    tiny_path(&copy, "model.safetensors.index.json", path);
+    for (size_t i = 0; i < countof(targets); i++) {
+        ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(symlink(targets[i][0], path), 0);
+        k3ring("run %s " IDS, copy.dir);
+        expect_advice(3, targets[i][1], path, "fetch the index again");
+    }
+    tiny_remove(&copy);
+}
+END_TEST
+
 static const struct {
     const char *file, *text, *what, *next;
 } pointers[] = {
@@ -223,6 +242,8 @@ static const struct {
      "hf download"},
     {"config.json", "<!DOCTYPE html><html></html>", "HTML page", "fetch it again"},
     {"config.json", "", "is empty", "fetch it again"},
+    {"config.json", "\xEF\xBB\xBF{}", "byte order mark", "save it as UTF-8"},
+    {"model.safetensors.index.json", "\xFF\xFE{", "is UTF-16", "save it as UTF-8"},
     {"model.safetensors.index.json", "<html></html>", "HTML page", "fetch it again"},
     {"model.safetensors.index.json", "version https://git-lfs", "Git LFS pointer", "hf download"},
 };
@@ -333,6 +354,7 @@ static Suite *first_run_suite(void)
     tcase_add_test(models, gguf_is_named_wherever_it_is_given);
     tcase_add_test(models, a_shard_in_place_of_its_folder_is_answered_with_the_folder);
     tcase_add_test(models, a_missing_shard_is_counted_and_named);
+    tcase_add_test(models, a_link_to_no_index_is_told);
     tcase_add_loop_test(models, what_a_server_sent_instead_of_a_file_is_named, 0,
                         (int)countof(pointers));
     tcase_add_test(models, text_without_a_tokenizer_is_answered_with_three_ways_out);

@@ -414,7 +414,7 @@ static int prepare(struct chat_session *s, const char *model)
     TRY(check_options(cli));
     TRY(prompt_open_tokenizer(cli->tokenizer, model, &s->tokenizer));
     talk_init(&s->talk, s->tokenizer);
-    TRY(model_endings(model, &s->talk.ends));
+    TRY(model_endings(model, ENDINGS_ANY, &s->talk.ends));
     TRY(sampling_open(&s->sampling, &cli->sample));
     if (cli->tools != NULL) {
         TRY(read_tools(s));

@@ -395,11 +395,21 @@ static int prepare_choice(struct run *run, const struct run_cli *cli)
                                            "they are written to");
 }
 
+static uint32_t vocab_of(const char *model)
+{
+    struct model_config config;
+    if (config_load(model, &config) == 0) {
+        return config.vocab;
+    }
+    err_clear(); /* whoever opens the model says so */
+    return ENDINGS_ANY;
+}
+
 static int prepare_stop(struct run *run, const char *stop, const char *model)
 {
     if (stop != NULL && strcmp(stop, "eos") == 0) {
         struct token_list ids = {.ids = NULL};
-        int rc = model_endings(model, &ids);
+        int rc = model_endings(model, vocab_of(model), &ids);
         run->stop = ids.ids;
         run->request.stop_count = (uint32_t)ids.count;
         TRY(rc);

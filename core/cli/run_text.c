@@ -68,7 +68,7 @@ static void on_call(void *ctx, const struct chat_call *call)
 int run_text_chat(struct run_text *t, const char *model, bool thinking)
 {
     const struct chat_events events = {.on_text = on_text, .on_call = on_call, .ctx = t};
-    TRY(model_endings(model, &t->ends));
+    TRY(model_endings(model, ENDINGS_ANY, &t->ends));
     TRY(chat_parser_open(&t->chat, t->tokenizer, thinking, &events));
     chat_parser_ends(t->chat, &t->ends);
     return 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -287,7 +288,11 @@ int shard_list_read(const char *dir, const struct model_config *c, struct shard_
         return ERR_MEMORY;
     }
     int rc;
-    if (file_exists(path)) {
+    struct stat status;
+    if (lstat(path, &status) == 0 && !file_exists(path)) {
+        rc = err_set(ERR_MODEL, "%s: its link cannot be followed: %s; fetch the index again, or "
+                     "let the link point to it", path, strerror(errno));
+    } else if (file_exists(path)) {
         rc = read_index(path, c, out);
         rc = rc < 0 ? rc : check_present(dir, out);
         rc = rc < 0 ? rc : count_ignored(dir, out);

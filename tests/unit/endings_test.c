@@ -37,7 +37,7 @@ static void expect(const char *wanted)
 {
     struct token_list ids = {.ids = NULL};
     char text[256] = "";
-    ck_assert_msg(model_endings(folder.dir, &ids) == 0, "%s", err_message());
+    ck_assert_msg(model_endings(folder.dir, ENDINGS_ANY, &ids) == 0, "%s", err_message());
     for (size_t i = 0; i < ids.count; i++) {
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, i == 0 ? "%u" : " %u", ids.ids[i]);
@@ -120,7 +120,7 @@ START_TEST(what_is_no_id_is_refused_with_the_name_of_the_file)
     for (size_t i = 0; i < countof(rows); i++) {
         struct token_list ids = {.ids = NULL};
         put(rows[i].name, rows[i].text);
-        ck_assert_msg(model_endings(folder.dir, &ids) == ERR_MODEL, "row %zu", i);
+        ck_assert_msg(model_endings(folder.dir, ENDINGS_ANY, &ids) == ERR_MODEL, "row %zu", i);
         ck_assert_msg(strstr(err_message(), rows[i].name) != NULL &&
                           strstr(err_message(), rows[i].said) != NULL,
                       "row %zu: %s", i, err_message());
@@ -131,12 +131,26 @@ START_TEST(what_is_no_id_is_refused_with_the_name_of_the_file)
 }
 END_TEST
 
+START_TEST(an_id_beyond_the_vocabulary_is_refused_with_the_name_of_the_file)
+{
+    struct token_list ids = {.ids = NULL};
+    put(CONFIG, "{\"eos_token_id\": 255}");
+    ck_assert_int_eq(model_endings(folder.dir, 256, &ids), 0);
+    put(GENERATION, "{\"eos_token_id\": [9, 256]}");
+    ck_assert_int_eq(model_endings(folder.dir, 256, &ids), ERR_MODEL);
+    ck_assert_ptr_nonnull(strstr(err_message(), GENERATION ": the end id 256 is not of this"));
+    free(ids.ids);
+    err_clear();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("endings");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, each_file_names_some_by_itself);
+    tcase_add_test(all, an_id_beyond_the_vocabulary_is_refused_with_the_name_of_the_file);
     tcase_add_test(all, all_files_count_and_none_need_be_there);
     tcase_add_test(all, what_is_no_id_is_refused_with_the_name_of_the_file);
     suite_add_tcase(suite, all);
