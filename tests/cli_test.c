@@ -6,6 +6,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/json.h"
+#include "core/base/utf8.h"
 #include "tests/support/command.h"
 #include "tests/support/suite.h"
 #include "tests/support/tiny.h"
@@ -197,6 +199,83 @@ START_TEST(a_run_ends_after_an_id_that_a_file_of_the_model_names)
 }
 END_TEST
 
+START_TEST(an_end_id_that_is_not_of_the_model_is_told_with_its_file)
+{
+    struct tiny copy;
+    tiny_copy(&copy, &tiny, TINY_MEMORY);
+    tiny_put(&copy, "generation_config.json", "{\"eos_token_id\": 256}", 21);
+    k3ring("run %s %s --ram 64M --stop eos", copy.dir, PROMPT);
+    expect_refusal(3, "generation_config.json: the end id 256 is not of this model");
+    tiny_remove(&copy);
+}
+END_TEST
+
+/* ---- names of others ---- */
+
+/* The model under another name, and the recorded trace. */
+static void link_as(const char *name, char path[TINY_PATH_BYTES], char trace[TINY_PATH_BYTES])
+{
+    char here[PATH_MAX], data[PATH_MAX + 32], trace_name[64];
+    snprintf(trace_name, sizeof trace_name, "trace-%s", name);
+    tiny_path(&results, name, path);
+    tiny_path(&results, trace_name, trace);
+    ck_assert_ptr_nonnull(getcwd(here, sizeof here));
+    snprintf(data, sizeof data, "%s/tests/data/small.k3rt", here);
+    ck_assert_int_eq(symlink(tiny.dir, path), 0);
+    ck_assert_int_eq(symlink(data, trace), 0);
+}
+
+static void ck_sound(const char *command)
+{
+    ck_assert_msg(utf8_whole(process.out, strlen(process.out)), "%s: %s", command, process.out);
+    cJSON_Delete(parse(process.out));
+}
+
+START_TEST(a_name_that_is_no_utf8_makes_sound_json)
+{
+    char path[TINY_PATH_BYTES], trace[TINY_PATH_BYTES], report_path[TINY_PATH_BYTES];
+    link_as("m\xFF", path, trace);
+    k3ring("run %s %s --ram 64M --gen 1 --json - --quiet", path, PROMPT);
+    ck_sound("run");
+    k3ring("plan %s --json", path);
+    ck_sound("plan");
+    k3ring("score %s %s --ram 64M --json - --quiet", path, PROMPT);
+    ck_sound("score");
+    k3ring("verify %s --json -", path);
+    ck_sound("verify");
+    k3ring("doctor %s --json -", path);
+    ck_sound("doctor");
+    k3ring("bench %s --tokens 1 --limit-time 0 --output-format json --quiet", path);
+    ck_sound("bench");
+    tiny_put(&results, "r\xFF", process.out, strlen(process.out));
+    k3ring("compare %s/r\xFF %s/r\xFF --json -", results.dir, results.dir);
+    ck_sound("compare");
+    k3ring("replay %s --json -", trace);
+    ck_sound("replay");
+    tiny_path(&results, "r\xFF", report_path);
+    unlink(report_path);
+    unlink(path);
+    unlink(trace);
+}
+END_TEST
+
+START_TEST(a_name_cannot_steer_the_terminal)
+{
+    char path[TINY_PATH_BYTES], trace[TINY_PATH_BYTES];
+    link_as("m\x1B[1m", path, trace);
+    k3ring("plan %s", path);
+    expect(0, NULL);
+    ck_assert_ptr_null(strchr(process.out, 0x1B));
+    k3ring("doctor %s", path);
+    ck_assert_ptr_null(strchr(process.out, 0x1B));
+    k3ring("replay %s", trace);
+    expect(0, NULL);
+    ck_assert_ptr_null(strchr(process.out, 0x1B));
+    unlink(path);
+    unlink(trace);
+}
+END_TEST
+
 START_TEST(the_report_says_what_was_in_force)
 {
     k3ring("run %s %s --ram 64M --io pread --io-depth 3 --threads 2 --isa scalar --tile 16K "
@@ -319,6 +398,19 @@ START_TEST(synth_does_not_overwrite)
     ck_assert_ptr_nonnull(strstr(process.err, tiny.dir));
     k3ring("run %s %s --ram 64M --quiet", tiny.dir, PROMPT);
     ck_assert_str_eq(process.out, IDS_16);
+}
+END_TEST
+
+START_TEST(a_quiet_synth_says_nothing)
+{
+    char path[TINY_PATH_BYTES];
+    struct tiny made;
+    tiny_folder(&made, TINY_MEMORY);
+    tiny_path(&made, "new", path);
+    k3ring("synth %s --quiet", path);
+    expect(0, NULL);
+    ck_assert_str_eq(process.err, "");
+    tiny_remove(&made);
 }
 END_TEST
 
@@ -456,6 +548,9 @@ static Suite *cli_suite(void)
     tcase_add_test(outputs, standard_output_holds_the_ids_and_nothing_else);
     tcase_add_test(outputs, a_run_ends_after_a_stop_id);
     tcase_add_test(outputs, a_run_ends_after_an_id_that_a_file_of_the_model_names);
+    tcase_add_test(outputs, an_end_id_that_is_not_of_the_model_is_told_with_its_file);
+    tcase_add_test(outputs, a_name_that_is_no_utf8_makes_sound_json);
+    tcase_add_test(outputs, a_name_cannot_steer_the_terminal);
     tcase_add_test(outputs, the_report_says_what_was_in_force);
     tcase_add_test(outputs, a_report_file_appears_whole_in_place_of_the_old_one);
     tcase_add_test(outputs, an_output_that_cannot_be_written_fails_the_run_and_leaves_nothing);
@@ -466,6 +561,7 @@ static Suite *cli_suite(void)
     tcase_set_timeout(refusals, 300);
     tcase_add_test(refusals, a_folder_that_is_no_model_is_refused);
     tcase_add_test(refusals, synth_does_not_overwrite);
+    tcase_add_test(refusals, a_quiet_synth_says_nothing);
     tcase_add_loop_test(refusals, a_refusal_for_ram_names_two_numbers_and_the_first_one_works, 0,
                         (int)countof(tight));
     tcase_add_test(refusals, a_context_that_is_too_small_or_too_large_does_not_fit);

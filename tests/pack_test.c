@@ -342,6 +342,8 @@ START_TEST(wrong_words_are_usage_errors)
     expect_refusal(2, "--share");
     k3ring("pack %s %s/new --to %s/other --share 0,2", source.dir, folder.dir, folder.dir);
     expect_refusal(2, "--share");
+    k3ring("pack %s %s/new --to %s/other --share -1,2", source.dir, folder.dir, folder.dir);
+    expect_refusal(2, "--share: '-1,2' is not one number from 1 to");
 }
 END_TEST
 

@@ -82,8 +82,12 @@ static int parse_shares(const struct pack_cli *cli, uint32_t **shares)
     if (cli->share == NULL) {
         return 0;
     }
-    TRY(options_ids("share", cli->share, shares, &count));
-    bool good = count == cli->to.count + 1;
+    int rc = options_ids("share", cli->share, shares, &count);
+    if (rc < 0 && rc != ERR_USAGE) {
+        return rc;
+    }
+    err_clear(); /* it speaks of token ids */
+    bool good = rc > 0 && count == cli->to.count + 1;
     for (uint32_t i = 0; i < count; i++) {
         good = good && (*shares)[i] > 0 && (*shares)[i] <= SHARE_MAX;
     }

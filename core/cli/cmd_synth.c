@@ -13,7 +13,7 @@ struct synth_request {
     uint64_t preset;
     uint64_t layers, experts, vocab; /* 0 = as the preset has it */
     uint64_t seed;
-    bool sparse;
+    bool sparse, quiet;
 };
 
 static const struct option_row rows[] = {
@@ -31,11 +31,14 @@ static const struct option_row rows[] = {
      .help = "k3: which random weights"},
     {.name = "sparse", .type = OPTION_FLAG, .offset = offsetof(struct synth_request, sparse),
      .help = "k3: full sizes, but leave most rows of large matrices as holes"},
+    {.name = "quiet", .type = OPTION_FLAG, .offset = offsetof(struct synth_request, quiet),
+     .help = "print nothing on standard error but errors"},
 };
 
 const struct command command_synth = {
     .name = "synth",
-    .usage = "OUT [--preset tiny|k3] [--layers N] [--experts N] [--vocab N] [--seed N] [--sparse]",
+    .usage = "OUT [--preset tiny|k3] [--layers N] [--experts N] [--vocab N] [--seed N] [--sparse] "
+             "[--quiet]",
     .summary = "Writes a synthetic checkpoint in the released layout into the new folder OUT.",
     .rows = rows,
     .row_count = countof(rows),
@@ -58,5 +61,5 @@ int cmd_synth(int argc, char **argv)
         .layers = (uint32_t)request.layers, .experts = (uint32_t)request.experts,
         .vocab = (uint32_t)request.vocab, .seed = request.seed, .sparse = request.sparse};
     signals_catch(NULL, NULL);
-    return synth_watched(dir, &options, false);
+    return synth_watched(dir, &options, request.quiet);
 }
