@@ -92,10 +92,6 @@ struct tile {
     size_t ahead;                      /* bytes from these rows to those that come next */
 };
 
-/* Hides from the compiler where a value came from: it would give zero a register of its own, and
- * load activations anew for each use, since the tile leaves it no other. */
-#define OPAQUE(a) __asm__ volatile("" : "+x"(a))
-
 ALWAYS_INLINE __m256 weights_of_half(__m256i zero, const unsigned char *p, const uint32_t half)
 {
     __m256i words = _mm256_loadu_si256((const __m256i *)(const void *)p);

@@ -7,13 +7,15 @@
  *
  * One token: two rows share a register, one in each half, so that nothing crosses halves. CPUs
  * that carry out 256 bits in two steps gain nothing from that and have a form with one row in
- * registers of 128. Few tokens: a row decoded for up to four of them; more: body_blocks.inc. */
+ * registers of 128. Few tokens: a row decoded for up to four of them; more: avx2_folded.c, and for
+ * what that leaves body_blocks.inc. */
 
 #include "kernels/vec_avx2.h"
 
 #include "kernels/body_math.inc"
 
 #define TOKENS_MAX 4u  /* tokens that share a decoded weight here */
+#define FOLDED_FROM 5u  /* tokens from which folding scales into weights pays */
 #define BLOCKS_FROM 16u /* tokens from which decoding to memory pays */
 
 ALWAYS_INLINE __m128i load_128(const unsigned char *p)
@@ -241,12 +243,21 @@ static void few_tokens(const struct matmul *m)
     }
 }
 
-static void several_tokens(const struct matmul *m)
+static void unfolded_tokens(const struct matmul *m)
 {
     if (m->tokens < BLOCKS_FROM) {
         few_tokens(m);
     } else {
         avx2_mxfp4_tokens(m);
+    }
+}
+
+static void several_tokens(const struct matmul *m)
+{
+    if (m->tokens < FOLDED_FROM) {
+        few_tokens(m);
+    } else {
+        avx2_mxfp4_folded(m, unfolded_tokens);
     }
 }
 

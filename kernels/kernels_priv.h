@@ -66,6 +66,8 @@ void avx2_mxfp4(const struct matmul *m);
 void avx2_mxfp4_halves(const struct matmul *m);
 void avx2_bf16_packed(const struct matmul *m);
 void avx2_mxfp4_tokens(const struct matmul *m); /* several tokens: avx2_blocks.c */
+/* Several tokens, scales folded into weights; rows where that would change bits go to others. */
+void avx2_mxfp4_folded(const struct matmul *m, void (*others)(const struct matmul *m));
 void avx2_packed_tokens(const struct matmul *m);
 /* n elements of a coded row from c on, a multiple of 128 or in the raw end. */
 void avx2_packed_decode(float *out, const struct matmul *m, uint32_t row, size_t c, size_t n);

@@ -30,6 +30,10 @@ typedef __m256 reg;
 #define reg_mul(a, b) _mm256_mul_ps(a, b)
 #define reg_fma(a, b, c) _mm256_fmadd_ps(a, b, c) /* a * b + c, one rounding */
 
+/* Hides from the compiler where a value came from. In a tile that takes all sixteen registers it
+ * would else keep a constant in one, or load an operand anew for each use. */
+#define OPAQUE(a) __asm__ volatile("" : "+x"(a))
+
 #define V16_MAP2(op, a, b) ((struct v16){op((a).lo, (b).lo), op((a).hi, (b).hi)})
 
 /* __m256i views, for integer operations on lanes. */

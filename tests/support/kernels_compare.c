@@ -176,6 +176,28 @@ static bool check_router(struct trial *t)
     return matmul_same(t, m, t->k->bf16_router, t->ref->bf16_router, 2 * (size_t)m.cols, 0);
 }
 
+/* Activations with exponents from one bound to another, and scales about those with which products
+ * of the smallest just stay normal, or those of the largest just finite. */
+static void mxfp4_borders(struct trial *t, float *x, size_t n, unsigned char *scale, size_t scales)
+{
+    uint32_t low = pick(t, 1, 200);
+    uint32_t high = pick(t, low, pick(t, 0, 1) == 0 ? low + 2 : 254);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)rng_next(&t->rng);
+        bits &= bits % 8 == 0 ? 0x80000000u : bits % 8 < 4 ? 0x80400000u : 0x807fffffu;
+        bool zero = (bits & 0x7fffffffu) == 0 && pick(t, 0, 1) == 0;
+        x[i] = float_of_bits(zero ? bits : bits | pick(t, low, high) << 23);
+    }
+    bool small = pick(t, 0, 1) == 0;
+    int32_t from = small ? 129 - (int32_t)low : 376 - (int32_t)high;
+    int32_t spread = pick(t, 0, 1) == 0 ? 0 : 3;
+    from += (int32_t)pick(t, 0, 4) - 2;
+    for (size_t i = 0; i < scales; i++) {
+        int32_t byte = from + (int32_t)pick(t, 0, 2 * (uint32_t)spread) - spread;
+        scale[i] = (unsigned char)(byte < 0 ? 0 : byte > 254 ? 254 : byte);
+    }
+}
+
 static bool check_mxfp4(struct trial *t)
 {
     struct matmul m = shape(t, 32 * pick(t, 1, 5), 32);
@@ -189,6 +211,10 @@ static bool check_mxfp4(struct trial *t)
     for (size_t i = 0; i < scales; i++) {
         uint64_t byte = t->kind == 0 ? 115 + rng_below(&t->rng, 10) : rng_below(&t->rng, 24);
         scale[i] = (unsigned char)(t->kind == 2 && byte == 23 ? 255 : byte);
+    }
+    if (pick(t, 0, 2) == 0) {
+        size_t n = (m.tokens - 1) * m.x_stride + m.cols;
+        mxfp4_borders(t, kernels_guarded(0, n * sizeof(float)), n, scale, scales);
     }
     m.w = w;
     m.scale = scale;
