@@ -246,8 +246,7 @@ START_TEST(what_a_command_reads_is_not_replaced_by_what_it_writes)
         "run tests/model --prompt-file $X --save-state $X",
         "run $M $I --logit-bias $X --json $X", "run $M $I --paranoid $X --json $X",
         "score tests/model $X --json $X",
-        "verify $M --checksums $X --json $X", "verify $M --pages $X --json $X",
-        "bench $M --baseline $X --output $X"};
+        "verify $M --checksums $X --json $X", "verify $M --pages $X --json $X"};
     for (size_t i = 0; i < countof(commands); i++) {
         char text[256];
         snprintf(text, sizeof text, "X=$F/x; echo '{\"1\": 2}' > $X; $K %s; S=$?; cat $X; exit $S",
