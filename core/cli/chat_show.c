@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/nondet.h"
+#include "core/cli/terminal.h"
 #include "core/cli/text.h"
 
 #define DIM "\033[2m"
@@ -22,8 +23,10 @@
 
 void show_open(struct show *s, bool quiet)
 {
+    bool escapes = terminal_escapes();
     *s = (struct show){.terminal = isatty(STDOUT_FILENO) == 1};
-    s->status_wanted = !quiet && isatty(STDERR_FILENO) == 1;
+    s->escapes = s->terminal && escapes;
+    s->status_wanted = !quiet && escapes && isatty(STDERR_FILENO) == 1;
 }
 
 /* ---- the status line ---- */
@@ -142,7 +145,7 @@ static void enter(struct show *s, enum chat_channel channel)
         end_line(s);
         fputc('\n', stdout);
     }
-    if (!s->begun || channel != s->channel) {
+    if (s->escapes && (!s->begun || channel != s->channel)) {
         fputs(channel == CHAT_REASONING ? DIM : PLAIN, stdout);
     }
     s->begun = true;
@@ -188,11 +191,11 @@ void show_end(struct show *s, const char *why)
 {
     status_clear(s);
     end_line(s);
-    if (s->terminal && s->begun) {
+    if (s->escapes && s->begun) {
         fputs(PLAIN, stdout);
     }
     if (s->terminal && why != NULL) {
-        printf(DIM "[%s]" PLAIN "\n", why);
+        printf("%s[%s]%s\n", s->escapes ? DIM : "", why, s->escapes ? PLAIN : "");
     }
     fputc('\n', stdout); /* an empty line is between turns, wherever they go */
     fflush(stdout);

@@ -3,7 +3,8 @@
 #define CLI_CHAT_SHOW_H
 
 /* Answers on their way out. On a terminal: reasoning dimmed, the response below it, control
- * characters made harmless, and while nothing comes a line below that says what is being done.
+ * characters made harmless, and while nothing comes a line below that says what is being done; one
+ * that takes no escape sequences gets neither dim text nor that line.
  * Anywhere else: the response alone, byte for byte. */
 
 #include "core/exec/engine.h"
@@ -11,7 +12,8 @@
 
 struct show {
     bool terminal;           /* standard output is one */
-    bool status_wanted;      /* standard error is one, and nobody wants quiet */
+    bool escapes;            /* and takes escape sequences */
+    bool status_wanted;      /* standard error is one that does, and nobody wants quiet */
     /* of the answer being shown */
     bool begun;              /* some of it was */
     enum chat_channel channel;

@@ -8,6 +8,7 @@
 
 #include "core/base/nondet.h"
 #include "core/base/thread.h"
+#include "core/cli/terminal.h"
 
 #define INTERVAL_NS 200000000ULL
 #define MARK_NS 10000000000ULL
@@ -19,7 +20,8 @@
 void progress_begin(struct progress *p, const char *what, bool quiet)
 {
     *p = (struct progress){.what = what, .quiet = quiet,
-                           .terminal = !quiet && isatty(STDERR_FILENO) == 1};
+                           .terminal = !quiet && isatty(STDERR_FILENO) == 1 &&
+                                       terminal_escapes()};
     p->begun_ns = nondet_now_ns();
     p->older.at_ns = p->newer.at_ns = p->begun_ns;
 }

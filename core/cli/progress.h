@@ -3,7 +3,8 @@
 #define CLI_PROGRESS_H
 
 /* One line on a terminal that is rewritten in place: what, bytes of bytes, rate, time left. In a
- * pipe or a file it prints nothing, but for one line when the drive is slow. */
+ * pipe, a file, or on a terminal without escape sequences it prints nothing, but for one line when
+ * the drive is slow. */
 
 #include <pthread.h>
 

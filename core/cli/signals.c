@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/cli/terminal.h"
 
 /* A signal may run its handler on any thread: what handlers share is atomic. */
 static _Atomic int caught;
 static _Atomic bool waiting;
+static _Atomic bool escapes; /* standard error is a terminal that takes them */
 static void (*_Atomic first_handler)(void);
 static void (*_Atomic end_handler)(void);
 
@@ -53,6 +55,7 @@ void signals_catch(void (*on_first)(void), void (*on_end)(void))
     sigemptyset(&action.sa_mask);
     atomic_store(&first_handler, on_first);
     atomic_store(&end_handler, on_end);
+    atomic_store(&escapes, isatty(STDERR_FILENO) == 1 && terminal_escapes());
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGXCPU, &action, NULL); /* a limit of processor time, which batch systems set */
@@ -68,7 +71,7 @@ void signals_say(const char *line)
     if (signals_caught() == SIGPIPE) {
         return;
     }
-    if (isatty(STDERR_FILENO) == 1) {
+    if (atomic_load(&escapes)) {
         (void)!write(STDERR_FILENO, "\r\033[K", 4);
     }
     (void)!write(STDERR_FILENO, line, strlen(line));

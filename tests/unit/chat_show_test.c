@@ -231,6 +231,7 @@ END_TEST
 
 int main(void)
 {
+    setenv("TERM", "xterm", 1); /* one that takes escape sequences */
     Suite *suite = suite_create("chat_show");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, setup, teardown);

@@ -292,6 +292,21 @@ START_TEST(nothing_is_cleared_that_was_not_shown)
 }
 END_TEST
 
+START_TEST(a_terminal_without_escape_sequences_shows_nothing)
+{
+    static const char *const names[] = {"dumb", "", NULL};
+    char text[4096] = "";
+    if (names[_i] != NULL) {
+        setenv("TERM", names[_i], 1);
+    } else {
+        unsetenv("TERM");
+    }
+    in_terminal(one_line, text, sizeof text);
+    setenv("TERM", "xterm", 1);
+    ck_assert_str_eq(text, "");
+}
+END_TEST
+
 static Suite *progress_suite(void)
 {
     TCase *line = tcase_create("line");
@@ -302,6 +317,7 @@ static Suite *progress_suite(void)
     tcase_add_test(line, the_time_left_is_that_of_the_latest_rate);
     tcase_add_test(line, seconds_are_counted_where_nothing_else_can_be);
     tcase_add_test(line, a_quiet_run_shows_nothing_on_a_terminal_either);
+    tcase_add_loop_test(line, a_terminal_without_escape_sequences_shows_nothing, 0, 3);
     tcase_add_test(line, at_most_five_lines_a_second_are_shown);
     tcase_add_test(line, nothing_is_cleared_that_was_not_shown);
     Suite *suite = suite_create("progress");
@@ -311,5 +327,6 @@ static Suite *progress_suite(void)
 
 int main(void)
 {
+    setenv("TERM", "xterm", 1); /* one that takes escape sequences */
     return suite_run(progress_suite()) == 0 ? 0 : 1;
 }
