@@ -312,6 +312,28 @@ START_TEST(two_batches_do_not_write_one_output)
 }
 END_TEST
 
+START_TEST(what_is_too_long_for_the_memory_is_refused)
+{
+    static const struct {
+        size_t size;
+        const char *options, *part;
+    } rows[] = {
+        {(4 << 20) + 16, "--ram 64M", "line 2 has 4194305 bytes, more than the 4194304 that 64"},
+        {(4 << 20) + 16, "--ram 2M", "in.jsonl has 4194320 bytes, more than the 1048576 that 2.0"},
+    };
+    char *text = malloc(rows[_i].size);
+    ck_assert_ptr_nonnull(text);
+    memset(text, 'a', rows[_i].size);
+    memcpy(text, "{\"ids\":[1,23]}\n", 15); /* line 2 is what is left */
+    tiny_put(&results, "in.jsonl", text, rows[_i].size);
+    free(text);
+    unlink(out_path);
+    batch(rows[_i].options);
+    ck_assert_msg(process.status == 4, "exit %d: %s", process.status, process.err);
+    ck_assert_msg(strstr(process.err, rows[_i].part) != NULL, "%s", process.err);
+}
+END_TEST
+
 START_TEST(a_file_that_only_looks_like_a_journal_is_left_alone)
 {
     write_input("{\"ids\": [1], \"gen\": 2}");
@@ -371,6 +393,7 @@ int main(void)
     tcase_add_test(tests, a_journal_that_is_no_file_and_outputs_that_are_one_are_refused);
     tcase_add_test(tests, two_batches_do_not_write_one_output);
     tcase_add_test(tests, a_file_that_only_looks_like_a_journal_is_left_alone);
+    tcase_add_loop_test(tests, what_is_too_long_for_the_memory_is_refused, 0, 2);
     tcase_add_test(tests, a_failed_sequence_is_told_in_its_line_and_by_the_exit_code);
     suite_add_tcase(suite, tests);
     tiny_make(&tiny, TINY_MEMORY);

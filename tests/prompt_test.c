@@ -143,6 +143,58 @@ START_TEST(what_is_no_prompt_is_refused)
 }
 END_TEST
 
+/* Told before it is encoded, of a pipe as soon as it is too much. */
+START_TEST(a_text_too_long_for_the_memory_is_refused)
+{
+    static const struct {
+        size_t size;
+        const char *command, *arguments, *part;
+    } cases[] = {
+        {4194305, "run", "--prompt-file %s --ram 64M", "--prompt-file: "},
+        {4194305, "run", "--prompt-file - --ram 64M", "--prompt-file: standard input has 4194305"},
+        {4194305, "run", "--chat --prompt-file %s --ram 64M", "long.txt has 4194305 bytes, more "
+         "than the 4194304 that 64.0 MiB of RAM have room for; give a larger --ram"},
+        {4194305, "score", "%s --ram 64M", "score: "},
+        {4194305, "score", "/dev/zero --ram 64M", "score: /dev/zero has more than the 4194304 b"},
+        {262145, "run", "--prompt-file %s --ram 1M", "more than the 262144 that 1.0 MiB"},
+        {4194305, "bench", "--prompt-file %s --ram 1G,64M", "64.0 MiB of RAM"},
+        {268435457, "run", "--prompt-file %s --ram 100G", "268435456 that a text may have; give"},
+    };
+    char arguments[2 * TINY_PATH_BYTES], path[TINY_PATH_BYTES];
+    tiny_put(&folder, "in", "", 0);
+    tiny_put(&folder, "long.txt", "", 0);
+    tiny_path(&folder, strstr(cases[_i].arguments, " - ") != NULL ? "in" : "long.txt", path);
+    ck_assert_int_eq(truncate(path, (off_t)cases[_i].size), 0); /* a hole */
+    const char *slot = strstr(cases[_i].arguments, "%s");
+    int before = slot != NULL ? (int)(slot - cases[_i].arguments) : 0;
+    snprintf(arguments, sizeof arguments, "%.*s%s%s", before, cases[_i].arguments,
+             slot != NULL ? path : "", slot != NULL ? slot + 2 : cases[_i].arguments);
+    k3ring("%s %s --tokenizer %s %s", cases[_i].command, model.dir, vocabulary, arguments);
+    expect_refusal(4, cases[_i].part);
+    tiny_path(&folder, "in", path);
+    unlink(path);
+}
+END_TEST
+
+/* The mark and the line ends of other systems are text: a file is taken as it is. */
+START_TEST(a_file_is_taken_byte_by_byte)
+{
+    static const char bytes[] = "\xEF\xBB\xBF" "a\r\nb\r\n";
+    tiny_put(&folder, "exact.txt", bytes, sizeof bytes - 1);
+    k3ring("run %s --tokenizer %s --prompt-file %s/exact.txt --gen 1 --json %s", model.dir,
+           vocabulary, folder.dir, report_path);
+    expect(0, NULL);
+    cJSON *root = report();
+    const cJSON *prompt = cJSON_GetObjectItem(root, "prompt_ids");
+    ck_assert_int_eq(cJSON_GetArraySize(prompt), sizeof bytes - 1);
+    for (int i = 0; bytes[i] != '\0'; i++) {
+        uint32_t id = (uint32_t)cJSON_GetNumberValue(cJSON_GetArrayItem(prompt, i));
+        ck_assert_uint_eq(vocabulary_byte(id), (unsigned char)bytes[i]);
+    }
+    cJSON_Delete(root);
+}
+END_TEST
+
 START_TEST(text_needs_the_tokenizer)
 {
     k3ring("run %s --prompt a", model.dir);
@@ -176,6 +228,8 @@ int main(void)
     tcase_add_loop_test(tcase, text_runs_as_its_ids_do, 0, 2);
     tcase_add_test(tcase, a_benchmark_takes_text_too);
     tcase_add_loop_test(tcase, what_is_no_prompt_is_refused, 0, 7);
+    tcase_add_loop_test(tcase, a_text_too_long_for_the_memory_is_refused, 0, 8);
+    tcase_add_test(tcase, a_file_is_taken_byte_by_byte);
     tcase_add_test(tcase, text_needs_the_tokenizer);
     tcase_add_test(tcase, the_ceiling_counts_the_tokenizer);
     suite_add_tcase(suite, tcase);

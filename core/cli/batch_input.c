@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/scan.h"
 #include "core/base/utf8.h"
+#include "core/cli/text_limit.h"
 
 #define GEN_MAX (1U << 30)
 #define FILE_BYTES_MAX (4ULL * GIB)
@@ -221,14 +222,28 @@ static bool is_blank(const char *text, size_t size_bytes)
     return true;
 }
 
-int batch_input_read(const char *path, uint32_t gen_default, struct batch_input *out)
+static int check_line(const struct text_limit *limit, const char *path, uint32_t number,
+                      uint64_t size_bytes)
 {
+    char name[32];
+    snprintf(name, sizeof name, "line %u", number);
+    return text_limit_check(limit, path, name, size_bytes);
+}
+
+int batch_input_read(const char *path, uint32_t gen_default, uint64_t ram_bytes,
+                     struct batch_input *out)
+{
+    const struct text_limit whole = text_limit_of(TEXT_LINES, ram_bytes);
+    const struct text_limit each = text_limit_of(TEXT_PLAIN, ram_bytes);
     struct stat status;
     *out = (struct batch_input){0};
     errno = 0;
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) {
         return err_set(ERR_USAGE, "%s: cannot be read: %s; give a file of JSON lines", path,
                        errno != 0 ? strerror(errno) : "not a regular file");
+    }
+    if (status.st_size > 0) {
+        TRY(text_limit_check(&whole, "batch", path, (uint64_t)status.st_size));
     }
     TRY(file_read(path, FILE_BYTES_MAX, &out->file));
     const char *end = out->file.text + out->file.size_bytes;
@@ -246,6 +261,7 @@ int batch_input_read(const char *path, uint32_t gen_default, struct batch_input 
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const char *stop = newline != NULL ? newline : end;
         if (!is_blank(at, (size_t)(stop - at))) {
+            TRY(check_line(&each, path, number, (uint64_t)(stop - at)));
             TRY(add_line(out, path, at, (size_t)(stop - at), number, gen_default));
         }
         at = newline != NULL ? newline + 1 : end;

@@ -24,9 +24,11 @@ struct batch_input {
     uint32_t count;
 };
 
-/* Empty lines are skipped. ERR_USAGE names the first line that cannot be run, and why.
+/* Empty lines are skipped. ram_bytes: of --ram, or OPTION_AUTO. ERR_USAGE names the first line that
+ * cannot be run, and why; ERR_FIT a line, or a file, too long for that memory (text_limit.h).
  * Free with batch_input_free, also after a failure. */
-int batch_input_read(const char *path, uint32_t gen_default, struct batch_input *out);
+int batch_input_read(const char *path, uint32_t gen_default, uint64_t ram_bytes,
+                     struct batch_input *out);
 void batch_input_free(struct batch_input *input);
 
 /* Whether a line wants more than the largest logit. */

@@ -308,7 +308,7 @@ static int open_and_run(struct batch_job *job, const char *model)
 {
     const struct batch_cli *cli = job->cli;
     struct engine_options options;
-    TRY(batch_input_read(job->in, (uint32_t)cli->gen, &job->input));
+    TRY(batch_input_read(job->in, (uint32_t)cli->gen, cli->engine.ram, &job->input));
     if (cli->json != NULL) {
         TRY(output_open(&job->json, cli->json));
     }

@@ -286,14 +286,25 @@ static int choose_ram(struct bench *b, const char *dir, struct swept *swept)
     return 0;
 }
 
+/* The prompt has to fit at every point. */
+static uint64_t least_ram(const struct swept *s)
+{
+    uint64_t least = s->ram[0];
+    for (uint32_t i = 1; i < s->rams; i++) {
+        least = min_u64(least, s->ram[i]);
+    }
+    return least;
+}
+
 static int make_request(struct bench *b, const char *dir)
 {
     struct bench_cli *cli = &b->cli;
     struct bench_request *q = &b->request;
-    struct swept swept;
+    struct swept swept = {.rams = 0};
     struct progress progress;
     TRY(read_lists(b, &swept));
     TRY(choose_ram(b, dir, &swept));
+    cli->prompt.ram_bytes = least_ram(&swept);
     TRY(prompt_read(&b->prompt, &cli->prompt, dir, "1,2,3"));
     q->dir = dir;
     q->ids = b->prompt.ids;

@@ -550,6 +550,7 @@ int cmd_run(int argc, char **argv)
         options_help(stdout, &command_run);
         return output_flush_stdout();
     }
+    cli.prompt.ram_bytes = cli.engine.ram;
     TRY(prompt_settle_effort(&cli.prompt));
     struct run run = {.cli = &cli};
     /* Before any file is made. */

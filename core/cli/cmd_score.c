@@ -139,6 +139,7 @@ static int prepare(struct score_job *job, const char *model, const char *file)
     }
     prompt.file = file;
     prompt.file_called = "score";
+    prompt.ram_bytes = cli->engine.ram;
     TRY(prompt_read(&job->text, &prompt, model, NULL));
     struct score_request *r = &job->request;
     *r = (struct score_request){.ids = job->text.ids, .id_count = job->text.count};

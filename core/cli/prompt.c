@@ -6,19 +6,21 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/cli/signals.h"
+#include "core/cli/text_limit.h"
 #include "core/model/chat.h"
 #include "core/model/model.h"
 
-#define FILE_BYTES_MAX (256 * MIB)
 #define READ_BYTES 65536U
 
-/* All there is to read, at most FILE_BYTES_MAX. */
-static int read_all(int fd, const char *called, const char *name, struct byte_list *text)
+/* All there is to read, or ERR_FIT. */
+static int read_all(int fd, const char *called, const char *name, const struct text_limit *limit,
+                    struct byte_list *text)
 {
     for (ssize_t got = 1; got != 0;) {
         if (text->capacity - text->count < READ_BYTES) {
@@ -34,15 +36,27 @@ static int read_all(int fd, const char *called, const char *name, struct byte_li
             return err_set(ERR_IO, "%s: %s cannot be read: %s", called, name, strerror(errno));
         }
         text->count += got > 0 ? (size_t)got : 0;
-        if (text->count > FILE_BYTES_MAX) {
-            return err_set(ERR_USAGE, "%s: %s is longer than 256 MiB, and no context is", called,
-                           name);
+        if (text->count > limit->bytes) {
+            return text_limit_check(limit, called, name, 0);
         }
     }
     return 0;
 }
 
-static int read_whole(const char *path, const char *called, struct byte_list *text)
+/* A file's size is known before it is read. */
+static int check_size(int fd, const char *called, const char *name,
+                      const struct text_limit *limit)
+{
+    struct stat status;
+    off_t at = lseek(fd, 0, SEEK_CUR); /* of standard input some may have been read */
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || at < 0 || at >= status.st_size) {
+        return 0;
+    }
+    return text_limit_check(limit, called, name, (uint64_t)(status.st_size - at));
+}
+
+static int read_whole(const char *path, const char *called, const struct text_limit *limit,
+                      struct byte_list *text)
 {
     bool standard = strcmp(path, "-") == 0;
     int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
@@ -50,7 +64,9 @@ static int read_whole(const char *path, const char *called, struct byte_list *te
         return err_set(ERR_IO, "%s: %s cannot be opened: %s; give a file that can be read, or - "
                        "for standard input", called, path, strerror(errno));
     }
-    int rc = read_all(fd, called, standard ? "standard input" : path, text);
+    const char *name = standard ? "standard input" : path;
+    int rc = check_size(fd, called, name, limit);
+    rc = rc == 0 ? read_all(fd, called, name, limit, text) : rc;
     if (!standard) {
         close(fd);
     }
@@ -58,10 +74,12 @@ static int read_whole(const char *path, const char *called, struct byte_list *te
 }
 
 /* Who types a text, or writes into a pipe, takes as long as it takes. */
-static int read_file(const char *path, const char *called, struct byte_list *text)
+static int read_file(const struct prompt_cli *cli, struct byte_list *text)
 {
+    const char *called = cli->file_called != NULL ? cli->file_called : "--prompt-file";
+    const struct text_limit limit = text_limit_of(TEXT_PLAIN, cli->ram_bytes);
     int rc = signals_wait_begin();
-    rc = rc == 0 ? read_whole(path, called, text) : rc;
+    rc = rc == 0 ? read_whole(cli->file, called, &limit, text) : rc;
     signals_wait_end();
     return rc;
 }
@@ -163,8 +181,7 @@ int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char 
                            : err_set(ERR_USAGE, "a prompt is required: give --prompt TEXT, "
                                      "--prompt-file FILE, or --ids LIST, like --ids 3,141,59");
     }
-    const char *called = cli->file_called != NULL ? cli->file_called : "--prompt-file";
-    int rc = read_file(cli->file, called, &text);
+    int rc = read_file(cli, &text);
     rc = rc < 0 ? rc : encode(prompt, cli, dir, &text);
     free(text.bytes);
     return rc;

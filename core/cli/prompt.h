@@ -12,6 +12,7 @@
 struct prompt_cli {
     const char *ids, *text, *file, *tokenizer;
     const char *file_called; /* by messages; NULL: --prompt-file */
+    uint64_t ram_bytes;      /* what --ram says bounds the text; 0 as OPTION_AUTO */
     bool chat;               /* the text is what a user says: the model is to answer it */
     uint64_t effort;         /* then: one of PROMPT_EFFORTS; see prompt_settle_effort() */
 };
@@ -53,8 +54,9 @@ int prompt_settle_effort(struct prompt_cli *cli);
 /* Whether the user gave one. */
 bool prompt_given(const struct prompt_cli *cli);
 
-/* fallback: ids that stand for none given, or NULL: then one is required. ERR_USAGE, ERR_IO, and
- * what tokenizer_open() says. Undone by prompt_fini, also after a failure. */
+/* fallback: ids that stand for none given, or NULL: then one is required. ERR_USAGE, ERR_IO,
+ * ERR_FIT for a text too long for the memory (text_limit.h), and what tokenizer_open() says.
+ * Undone by prompt_fini, also after a failure. */
 int prompt_read(struct prompt *prompt, const struct prompt_cli *cli, const char *dir,
                 const char *fallback);
 void prompt_fini(struct prompt *prompt);

@@ -45,11 +45,17 @@ static uint64_t reachable_bytes(const char **why)
 }
 
 /* *why: what allows no more; NULL where a number was given. */
-static uint64_t decide_ram(const struct engine_options *o, const char **why)
+static uint64_t decide_ram(uint64_t ram_bytes, const char **why)
 {
     *why = NULL;
-    return o->ram_bytes == ENGINE_RAM_AUTO ? reachable_bytes(why) / 100 * RAM_AUTO_SHARE_PERCENT
-                                           : o->ram_bytes;
+    return ram_bytes == ENGINE_RAM_AUTO ? reachable_bytes(why) / 100 * RAM_AUTO_SHARE_PERCENT
+                                        : ram_bytes;
+}
+
+uint64_t engine_ram_bytes(uint64_t ram_bytes)
+{
+    const char *why;
+    return decide_ram(ram_bytes, &why);
 }
 
 /* A plan that this machine cannot hold is refused before anything is taken. */
@@ -111,8 +117,7 @@ static uint32_t worker_count(const struct engine_options *o)
 static uint32_t sequences_of(const struct engine_options *o, const struct model_config *c)
 {
     uint64_t each = state_bytes(c) + kv_bytes(c, o->context) + c->vocab * sizeof(float);
-    const char *why;
-    uint64_t fit = decide_ram(o, &why) / 2 / max_u64(each, 1);
+    uint64_t fit = engine_ram_bytes(o->ram_bytes) / 2 / max_u64(each, 1);
     uint32_t asked = o->sequences > 0 ? o->sequences : 1;
     return o->sequences_most ? (uint32_t)max_u64(1, min_u64(asked, fit)) : asked;
 }
@@ -156,7 +161,7 @@ int engine_plan_model(const struct model *model, const struct engine_options *o,
                          (worker_count(o) + 2 + PAGES_THREADS) * RESERVE_THREAD_BYTES,
         .pin_slice_bytes = later_slice_bytes(o),
     };
-    r.ram_bytes = decide_ram(o, &r.ram_limit);
+    r.ram_bytes = decide_ram(o->ram_bytes, &r.ram_limit);
     files_ask_checks(o, none.layers > 0, &r);
     if (o->context > c->context_max) {
         return err_set(ERR_FIT, "%u positions of context exceed the model's %u; use a smaller "

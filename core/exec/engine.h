@@ -131,6 +131,10 @@ struct engine_facts {
 struct engine;
 
 int engine_open(struct engine **out, const char *dir, const struct engine_options *options);
+
+/* The ceiling that ram_bytes of the options stands for: itself, or what ENGINE_RAM_AUTO comes to
+ * now. */
+uint64_t engine_ram_bytes(uint64_t ram_bytes);
 /* NULL is fine. After a drive was given up that ends no read, threads, memory and open files stay
  * as they are until the process ends: the kernel may still write to them. */
 void engine_close(struct engine *e);

@@ -83,6 +83,11 @@ uint32_t tokenizer_first_added(const struct tokenizer *t)
     return t->added.first;
 }
 
+uint32_t tokenizer_longest_bytes(const struct tokenizer *t)
+{
+    return t->ranks.longest_bytes;
+}
+
 uint64_t tokenizer_resident_bytes(const struct tokenizer *t)
 {
     uint64_t bytes = sizeof *t + t->ranks.resident_bytes;

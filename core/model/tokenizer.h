@@ -44,6 +44,10 @@ void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 uint32_t tokenizer_count(const struct tokenizer *t);
 uint32_t tokenizer_first_added(const struct tokenizer *t);
 
+/* Bytes of the longest token of the file. Text without added tokens has at most so many for each of
+ * its ids. */
+uint32_t tokenizer_longest_bytes(const struct tokenizer *t);
+
 /* What it keeps in memory, without the compiled pattern. */
 uint64_t tokenizer_resident_bytes(const struct tokenizer *t);
 

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[TINY_PATH_BYTES];
     tiny_path(fuzz_folder(false), "in.jsonl", path);
     fuzz_put("in.jsonl", data, size, 0);
-    fuzz_expect(batch_input_read(path, 16, &input));
+    fuzz_expect(batch_input_read(path, 16, 0, &input));
     batch_input_free(&input);
     return 0;
 }

@@ -59,6 +59,7 @@ START_TEST(text_becomes_ids)
     ck_assert_uint_eq(tokenizer_count(t), FIRST_ADDED + 256);
     ck_assert_uint_eq(tokenizer_first_added(t), FIRST_ADDED);
     ck_assert_uint_gt(tokenizer_resident_bytes(t), 266 * 8);
+    ck_assert_uint_eq(tokenizer_longest_bytes(t), 5);
 }
 END_TEST
 
