@@ -94,7 +94,7 @@ START_TEST(a_zero_byte_is_no_text)
 {
     tiny_put(&folder, "in", "a\0b\n", 4);
     k3ring("chat %s --quiet", scripted.dir);
-    expect(2, "zero byte");
+    expect(2, "line 1 holds a zero byte");
 }
 END_TEST
 

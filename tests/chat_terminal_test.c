@@ -29,6 +29,7 @@ static struct tiny scripted, wild, folder;
 static char history[TINY_PATH_BYTES];
 static int master = -1;
 static pid_t pid;
+static const char *term = "TERM=xterm"; /* NULL: none is set */
 static char text[TEXT_BYTES]; /* all that came */
 static size_t text_bytes, looked_bytes;
 
@@ -58,7 +59,7 @@ static bool start(const struct tiny *model, const char *more, bool quiet)
         close(slave);
         close(master);
         snprintf(state, sizeof state, "XDG_STATE_HOME=%s", folder.dir);
-        char *environment[] = {state, (char *)"TERM=xterm", (char *)"HOME=/nonexistent", NULL};
+        char *environment[] = {state, (char *)"HOME=/nonexistent", (char *)(uintptr_t)term, NULL};
         execle(process_binary(), "k3ring", "chat", model->dir, "--io", "pread", "--threads", "1",
                more, quiet ? "--quiet" : "--isa=auto", NULL, environment);
         _exit(127);
@@ -314,6 +315,37 @@ START_TEST(ctrl_d_typed_during_an_answer_ends_after_it)
 }
 END_TEST
 
+/* What an answer, a line of talk, a command and two ways to end send there. */
+START_TEST(a_terminal_without_escape_sequences_gets_none)
+{
+    static const char *const names[] = {"TERM=dumb", "TERM=", NULL};
+    term = names[_i];
+    bool started = start(&scripted, "--effort=low", false);
+    if (started) {
+        see("effort low");
+        see_prompt();
+        type("Hello\r");
+        see("!");
+        see_prompt();
+        type("/effort off\r");
+        see("read again with the next turn");
+        see_prompt();
+        type("Hello\r");
+        see("Hi!");
+        see_prompt();
+        if (_i == 0) {
+            kill(pid, SIGTERM);
+        } else {
+            type("\004");
+        }
+        ck_assert_int_eq(status(), _i == 0 ? 128 + SIGTERM : 0);
+        ck_assert_msg(strchr(text, '\033') == NULL, "an escape: %s", strchr(text, '\033'));
+        ck_assert_ptr_null(strstr(text, "terminal type")); /* what libedit would say */
+    }
+    term = "TERM=xterm";
+}
+END_TEST
+
 static Suite *terminal_suite(void)
 {
     Suite *suite = suite_create("chat_terminal");
@@ -325,6 +357,7 @@ static Suite *terminal_suite(void)
     tcase_add_test(all, ctrl_c_drops_a_line);
     tcase_add_test(all, ctrl_c_stops_an_answer_and_keeps_the_turn);
     tcase_add_loop_test(all, ctrl_d_typed_during_an_answer_ends_after_it, 0, 2);
+    tcase_add_loop_test(all, a_terminal_without_escape_sequences_gets_none, 0, 3);
     suite_add_tcase(suite, all);
     return suite;
 }

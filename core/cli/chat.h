@@ -30,6 +30,8 @@ struct chat_cli {
 struct chat_session {
     const struct chat_cli *cli;
     struct tokenizer *tokenizer;
+    uint64_t positions;       /* of context that are asked for */
+    struct text_limit line_limit, file_limit;
     struct talk talk;
     struct show show;
     struct line_reader *lines;
@@ -55,9 +57,9 @@ struct chat_session {
 /* Lets the model answer what was said, on the screen; counts it. As talk_answer(). */
 int chat_answer(struct chat_session *s, struct talk_answer *answer);
 
-/* Reads a conversation in place of the present one: ERR_USAGE, ERR_IO and so on leave that as it
- * was. */
-int chat_load(struct chat_session *s, const char *path);
+/* Reads a conversation in place of the present one, for the option or command called: ERR_USAGE,
+ * ERR_FIT, ERR_IO and so on leave that as it was. */
+int chat_load(struct chat_session *s, const char *called, const char *path);
 
 /* --session (chat_session.c). Before the engine is open: reads the conversation kept there, if one
  * is. Then: makes it the engine's state. After a turn: keeps it. Nothing without the option. */
@@ -65,8 +67,10 @@ int chat_session_read(struct chat_session *s, const char *model);
 int chat_session_load(struct chat_session *s);
 int chat_session_keep(struct chat_session *s);
 
-/* A file a user named. ERR_USAGE when there is none; as file_read() otherwise. */
-int chat_read_file(const char *path, struct file_text *file);
+/* A JSON file a user named, by the option or command called. ERR_USAGE when there is none, ERR_FIT
+ * when it is longer than limit; as file_read() otherwise. */
+int chat_read_file(const char *path, const char *called, const struct text_limit *limit,
+                   struct file_text *file);
 
 /* 1: the session is to end. Errors of a command are told and are none. */
 int chat_command(struct chat_session *s, const char *line);

@@ -38,28 +38,34 @@ static int save(struct chat_session *s, const char *path)
     return rc;
 }
 
-int chat_read_file(const char *path, struct file_text *file)
+int chat_read_file(const char *path, const char *called, const struct text_limit *limit,
+                   struct file_text *file)
 {
+    struct stat status;
+    if (stat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+        TRY(text_limit_check(limit, called, path, (uint64_t)status.st_size));
+    }
     int rc = file_read(path, CHAT_FILE_BYTES_MAX, file);
     return rc == ERR_MODEL ? ERR_USAGE : rc; /* it is none of the model's */
 }
 
-static int read_into(struct chat *chat, const char *path)
+static int read_into(struct chat *chat, const char *called, const char *path,
+                     const struct text_limit *limit)
 {
     struct file_text file;
-    TRY(chat_read_file(path, &file));
+    TRY(chat_read_file(path, called, limit, &file));
     int rc = chat_read_json(chat, file.text, file.size_bytes, path);
     file_text_free(&file);
     return rc;
 }
 
-int chat_load(struct chat_session *s, const char *path)
+int chat_load(struct chat_session *s, const char *called, const char *path)
 {
     struct chat chat;
     chat_init(&chat);
     chat.effort = s->talk.chat.effort;
     chat.thinking = s->talk.chat.thinking;
-    int rc = read_into(&chat, path);
+    int rc = read_into(&chat, called, path, &s->file_limit);
     if (rc < 0) {
         chat_fini(&chat);
         return rc;
@@ -80,7 +86,7 @@ int chat_load(struct chat_session *s, const char *path)
 
 static int load(struct chat_session *s, const char *path)
 {
-    TRY(chat_load(s, path));
+    TRY(chat_load(s, "/load", path));
     show_note(&s->show, "%u messages from %s; they are read with the next turn", s->talk.chat.count,
               path);
     return 0;

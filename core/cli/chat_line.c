@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/utf8.h"
 #include "core/cli/output.h"
+#include "core/cli/terminal.h"
 #include "core/cli/xdg.h"
 
 #define HISTORY_LINES 1000
@@ -27,6 +28,7 @@
 
 struct line_reader {
     bool terminal;
+    bool escapes;               /* a terminal that takes them */
     /* a terminal's */
     EditLine *edit;
     HistoryW *history;
@@ -38,6 +40,7 @@ struct line_reader {
     /* a pipe's */
     char *line;
     size_t line_capacity;
+    uint64_t line_number;       /* of the latest one, from 1 */
 };
 
 /* ---- what signal handlers touch ---- */
@@ -299,6 +302,10 @@ static int open_terminal(struct line_reader *r)
         atomic_store(&terminal_known, true);
     }
     choose_locale();
+    r->escapes = terminal_escapes();
+    if (!r->escapes) {
+        setenv("TERM", "dumb", 1); /* libedit complains of one it does not know */
+    }
     r->edit = el_init("k3ring", stdin, stdout, stderr);
     r->history = history_winit();
     if (r->edit == NULL || r->history == NULL) {
@@ -361,15 +368,15 @@ static int edit_line(struct line_reader *r, const char *prompt, char **text)
     free(r->prompt);
     r->prompt = widen(prompt);
     r->cancelled = r->ended = false;
-    atomic_store(&terminal_edits, true);
+    atomic_store(&terminal_edits, r->escapes);
     el_wset(r->edit, EL_PREP_TERM, 1); /* before the prompt: keys are ours once it is seen */
     /* While the terminal cooks, Ctrl-D typed ahead is kept as itself. A shell that put this program
      * in the foreground again has set it back. */
     el_wset(r->edit, EL_SETTY, L"-x", L"eof=", NULL);
-    fputs(PASTE_ON, stdout);
+    fputs(r->escapes ? PASTE_ON : "", stdout);
     fflush(stdout);
     const wchar_t *line = r->prompt != NULL ? el_wgets(r->edit, &count) : NULL;
-    fputs(PASTE_OFF, stdout);
+    fputs(r->escapes ? PASTE_OFF : "", stdout);
     fflush(stdout);
     atomic_store(&terminal_edits, false);
     if (line == NULL || count <= 0) {
@@ -432,29 +439,84 @@ static int read_terminal(struct line_reader *r, const char *prompt, char **text)
     return LINE_TEXT;
 }
 
-static int read_pipe(struct line_reader *r, char **text)
+/* Makes room for one byte more. */
+static int grow(struct line_reader *r, size_t count)
 {
+    if (r->line_capacity > count) {
+        return 0;
+    }
+    size_t capacity = 2 * r->line_capacity + 128;
+    char *grown = realloc(r->line, capacity);
+    if (grown == NULL) {
+        return err_set(ERR_MEMORY, "no memory for a line");
+    }
+    r->line = grown;
+    r->line_capacity = capacity;
+    return 0;
+}
+
+/* The bytes of a line into r->line, its line break with them. */
+static int collect(struct line_reader *r, const struct text_limit *limit, const char *name,
+                   size_t *count)
+{
+    *count = 0;
+    for (int c = 0; c != '\n' && (c = getc_unlocked(stdin)) != EOF;) {
+        if (c == '\0') {
+            return err_set(ERR_USAGE, "standard input: %s holds a zero byte; give text", name);
+        }
+        if (*count == limit->bytes && c != '\n') {
+            return text_limit_check(limit, "standard input", name, 0);
+        }
+        TRY(grow(r, *count));
+        r->line[(*count)++] = (char)c;
+    }
+    return 0;
+}
+
+static int next_line(struct line_reader *r, const struct text_limit *limit, size_t *count)
+{
+    char name[32];
+    snprintf(name, sizeof name, "line %llu", (unsigned long long)++r->line_number);
     errno = 0;
-    ssize_t length = getline(&r->line, &r->line_capacity, stdin);
-    if (length < 0) {
-        return ferror(stdin) ? err_set(ERR_IO, "standard input cannot be read: %s",
-                                       strerror(errno)) : LINE_END;
+    TRY(collect(r, limit, name, count));
+    if (ferror(stdin)) {
+        return err_set(ERR_IO, "standard input cannot be read: %s", strerror(errno));
     }
-    if (memchr(r->line, '\0', (size_t)length) != NULL) {
-        return err_set(ERR_USAGE, "standard input: a line holds a zero byte; give text");
+    if (*count == 0) {
+        return LINE_END;
     }
-    if (!utf8_whole(r->line, (size_t)length)) { /* a session that kept it could not be read again */
-        return err_set(ERR_USAGE, "standard input: a line is not UTF-8; convert it (iconv)");
+    if (!utf8_whole(r->line, *count)) { /* a session that kept it could not be read again */
+        return err_set(ERR_USAGE, "standard input: %s is not UTF-8; convert it (iconv)", name);
     }
-    if (r->line[length - 1] == '\n') {
-        r->line[length - 1] = '\0';
+    return LINE_TEXT;
+}
+
+static int read_pipe(struct line_reader *r, const struct text_limit *limit, char **text)
+{
+    static const char mark[] = {'\xEF', '\xBB', '\xBF'}; /* of byte order */
+    size_t begin = 0, count;
+    int rc = next_line(r, limit, &count);
+    if (rc != LINE_TEXT) {
+        return rc;
     }
-    *text = strdup(r->line);
+    if (r->line_number == 1 && count >= sizeof mark &&
+        memcmp(r->line, mark, sizeof mark) == 0) {
+        begin = sizeof mark;
+    }
+    if (r->line[count - 1] == '\n') {
+        count--;
+        count -= count > begin && r->line[count - 1] == '\r';
+    }
+    *text = strndup(r->line + begin, count - begin);
+    free(r->line); /* a long one is not kept beside what becomes of it */
+    r->line = NULL;
+    r->line_capacity = 0;
     return *text != NULL ? LINE_TEXT : err_set(ERR_MEMORY, "no memory for a line");
 }
 
-int line_read(struct line_reader *r, const char *prompt, char **text)
+int line_read(struct line_reader *r, const char *prompt, const struct text_limit *limit,
+              char **text)
 {
     *text = NULL;
-    return r->terminal ? read_terminal(r, prompt, text) : read_pipe(r, text);
+    return r->terminal ? read_terminal(r, prompt, text) : read_pipe(r, limit, text);
 }

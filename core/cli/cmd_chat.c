@@ -14,6 +14,7 @@
 #include "core/cli/prompt.h"
 #include "core/cli/report.h"
 #include "core/cli/signals.h"
+#include "core/cli/terminal.h"
 #include "core/cli/text.h"
 #include "core/cli/xdg.h"
 #include "core/model/endings.h"
@@ -64,12 +65,13 @@ static _Atomic(struct engine *) running; /* an answer is being made */
 static _Atomic bool talking;             /* all is open */
 static _Atomic bool busy;                /* what is being done is to be finished */
 static _Atomic int interrupts;           /* of this answer */
+static _Atomic bool coloured;            /* standard output is a terminal that takes escapes */
 
 static void end_at_once(int number)
 {
     static const char line[] = "\033[0m\n";
     output_remove_temporaries();
-    if (isatty(STDOUT_FILENO) == 1) {
+    if (atomic_load(&coloured)) {
         (void)!write(STDOUT_FILENO, line, sizeof line - 1);
     }
     line_restore_terminal();
@@ -113,6 +115,7 @@ static void on_interrupt(int number)
 
 static void catch_signals(bool terminal)
 {
+    atomic_store(&coloured, isatty(STDOUT_FILENO) == 1 && terminal_escapes());
     signals_catch(on_signal, on_end);
     if (terminal) {
         struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
@@ -258,7 +261,7 @@ static int ask(struct chat_session *s, char **text)
         snprintf(prompt, sizeof prompt, "result of %s> ", name);
     }
     atomic_store(&busy, false);
-    int rc = line_read(s->lines, prompt, text);
+    int rc = line_read(s->lines, prompt, &s->line_limit, text);
     atomic_store(&busy, true);
     return rc;
 }
@@ -386,7 +389,7 @@ static int choose_effort(struct chat_session *s)
 static int read_tools(struct chat_session *s)
 {
     struct file_text file;
-    TRY(chat_read_file(s->cli->tools, &file));
+    TRY(chat_read_file(s->cli->tools, "--tools", &s->file_limit, &file));
     int rc = chat_read_tools(&s->talk.chat, file.text, file.size_bytes, s->cli->tools);
     file_text_free(&file);
     return rc;
@@ -408,31 +411,6 @@ static int check_options(const struct chat_cli *cli)
     return 0;
 }
 
-static int prepare(struct chat_session *s, const char *model)
-{
-    const struct chat_cli *cli = s->cli;
-    TRY(check_options(cli));
-    TRY(prompt_open_tokenizer(cli->tokenizer, model, &s->tokenizer));
-    talk_init(&s->talk, s->tokenizer);
-    TRY(model_endings(model, ENDINGS_ANY, &s->talk.ends));
-    TRY(sampling_open(&s->sampling, &cli->sample));
-    if (cli->tools != NULL) {
-        TRY(read_tools(s));
-    }
-    if (cli->messages != NULL) {
-        TRY(chat_load(s, cli->messages));
-    }
-    if (cli->messages != NULL && s->talk.chat.count == 0) {
-        return err_set(ERR_USAGE, "%s: holds no message to answer", cli->messages);
-    }
-    TRY(chat_session_read(s, model));
-    TRY(choose_effort(s));
-    if (cli->system != NULL) {
-        TRY(chat_add(&s->talk.chat, CHAT_SYSTEM, cli->system));
-    }
-    return cli->json != NULL ? output_open(&s->json, cli->json) : 0;
-}
-
 /* Positions: as asked for, or by itself no more than the model has. */
 static uint64_t positions_for(const struct chat_cli *cli, const char *model)
 {
@@ -449,6 +427,44 @@ static uint64_t positions_for(const struct chat_cli *cli, const char *model)
     return most;
 }
 
+/* All that is said has to fit into the context. */
+static void limit_texts(struct chat_session *s, const char *model)
+{
+    uint64_t ram = s->cli->engine.ram;
+    uint32_t longest = tokenizer_longest_bytes(s->tokenizer);
+    s->positions = positions_for(s->cli, model);
+    s->line_limit = text_limit_of(TEXT_PLAIN, ram);
+    s->file_limit = text_limit_of(TEXT_JSON, ram);
+    text_limit_context(&s->line_limit, TEXT_PLAIN, s->positions, longest);
+    text_limit_context(&s->file_limit, TEXT_JSON, s->positions, longest);
+}
+
+static int prepare(struct chat_session *s, const char *model)
+{
+    const struct chat_cli *cli = s->cli;
+    TRY(check_options(cli));
+    TRY(prompt_open_tokenizer(cli->tokenizer, model, &s->tokenizer));
+    limit_texts(s, model);
+    talk_init(&s->talk, s->tokenizer);
+    TRY(model_endings(model, ENDINGS_ANY, &s->talk.ends));
+    TRY(sampling_open(&s->sampling, &cli->sample));
+    if (cli->tools != NULL) {
+        TRY(read_tools(s));
+    }
+    if (cli->messages != NULL) {
+        TRY(chat_load(s, "--messages", cli->messages));
+    }
+    if (cli->messages != NULL && s->talk.chat.count == 0) {
+        return err_set(ERR_USAGE, "%s: holds no message to answer", cli->messages);
+    }
+    TRY(chat_session_read(s, model));
+    TRY(choose_effort(s));
+    if (cli->system != NULL) {
+        TRY(chat_add(&s->talk.chat, CHAT_SYSTEM, cli->system));
+    }
+    return cli->json != NULL ? output_open(&s->json, cli->json) : 0;
+}
+
 static int check_tokenizer(const struct chat_session *s)
 {
     uint32_t vocab = engine_model(s->engine)->config.vocab;
@@ -462,7 +478,7 @@ static int check_tokenizer(const struct chat_session *s)
 static int open_engine(struct chat_session *s, const char *model)
 {
     struct engine_options options;
-    uint64_t positions = positions_for(s->cli, model);
+    uint64_t positions = s->positions;
     TRY(engine_cli_options(&s->cli->engine, (uint32_t)min_u64(positions, PROMPT_TOKENS), positions,
                            &options));
     options.caller_bytes += tokenizer_resident_bytes(s->tokenizer) + TEXT_BYTES +
