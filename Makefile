@@ -185,7 +185,7 @@ THREADED := crew err figures io io_lane model picture progress queue reader repo
             slab_ring synth tokenizer tune watch
 ONE_THREAD := $(filter-out $(THREADED:%=unit/%),$(UNIT_SRC:tests/%_test.c=%)) reference
 STARTERS := batch_cli bench bench_export bench_fio chat_cli chat_terminal choice cli compare_cli doctor \
-            elf ends first_run habit memory pages prompt record replay replay_device score state_cli \
+            chat_input elf ends first_run habit memory pages prompt record replay replay_device score state_cli \
             symptom terminal tokenize trained tuning verify
 FILES_ASK := pack pack_grid pack_hostile pack_resume paranoid
 tsan-quick:
