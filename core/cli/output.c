@@ -235,15 +235,16 @@ static size_t folder_count;
  * no reason to call them lost. */
 void output_flush_folders(void)
 {
-    while (folder_count > 0) {
-        char *folder = folders[--folder_count];
-        int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < folder_count; i++) {
+        int fd = open(folders[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd >= 0) {
             (void)fsync(fd);
             close(fd);
         }
-        free(folder);
+        free(folders[i]);
+        folders[i] = NULL;
     }
+    folder_count = 0;
 }
 
 /* Several outputs most often lie in one folder, and each flush waits for the drive. */
