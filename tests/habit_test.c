@@ -261,7 +261,7 @@ END_TEST
 /* What is done stays in its journal. */
 START_TEST(a_file_that_came_while_a_batch_ran_is_kept)
 {
-    shell(1, "for i in 0 1 2 3 4 5 6 7 8 9; do echo '{\"id\":1,\"ids\":[3],\"gen\":300}'; done "
+    shell(1, "for i in 0 1 2 3 4 5 6 7 8 9; do echo '{\"id\":1,\"ids\":[3],\"gen\":60}'; done "
              "> $F/lines; B=\"$K batch $M $F/lines --out $F/made --sequences 2 --quiet\"\n"
              "$B & p=$!\n"
              "while [ ! -s $F/made.part ] && kill -0 $p; do sleep 0.01; done\n"
