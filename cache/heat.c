@@ -118,7 +118,7 @@ static uint64_t write_body(const struct policy_field *field, uint32_t count, uin
             size_t bytes = (size_t)units * field[f].unit_bytes;
             for (uint32_t i = 0; i < units; i++) {
                 little_put(piece + (size_t)i * field[f].unit_bytes, unit_get(&field[f], first + i),
-                    field[f].unit_bytes);
+                           field[f].unit_bytes);
             }
             sum = checksum_more(sum, piece, bytes);
             if (file != NULL) {

@@ -285,13 +285,8 @@ static int run_engine(struct batch_job *job)
 /* Before the model is opened, so that the line is named. */
 static int check_positions(const struct batch_job *job, const char *model)
 {
-    struct model_config config;
-    if (config_load(model, &config) < 0) {
-        err_clear(); /* whoever opens the model says so */
-        return 0;
-    }
-    bool chosen = job->cli->engine.context < config.context_max;
-    uint64_t most = chosen ? job->cli->engine.context : config.context_max;
+    bool chosen = job->cli->engine.context != OPTION_AUTO;
+    uint64_t most = engine_cli_context(&job->cli->engine, model, UINT32_MAX);
     for (uint32_t i = 0; i < job->input.count; i++) {
         const struct batch_line *line = &job->input.line[i];
         if ((uint64_t)line->id_count + line->gen > most) {

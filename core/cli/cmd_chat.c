@@ -411,28 +411,12 @@ static int check_options(const struct chat_cli *cli)
     return 0;
 }
 
-/* Positions: as asked for, or by itself no more than the model has. */
-static uint64_t positions_for(const struct chat_cli *cli, const char *model)
-{
-    struct model_config config;
-    uint64_t most = CONTEXT_AUTO;
-    if (cli->engine.context != OPTION_AUTO) {
-        return cli->engine.context;
-    }
-    if (config_load(model, &config) == 0) {
-        most = min_u64(most, config.context_max);
-    } else {
-        err_clear(); /* whoever opens the model says so */
-    }
-    return most;
-}
-
 /* All that is said has to fit into the context. */
 static void limit_texts(struct chat_session *s, const char *model)
 {
     uint64_t ram = s->cli->engine.ram;
     uint32_t longest = tokenizer_longest_bytes(s->tokenizer);
-    s->positions = positions_for(s->cli, model);
+    s->positions = engine_cli_context(&s->cli->engine, model, CONTEXT_AUTO);
     s->line_limit = text_limit_of(TEXT_PLAIN, ram);
     s->file_limit = text_limit_of(TEXT_JSON, ram);
     text_limit_context(&s->line_limit, TEXT_PLAIN, s->positions, longest);

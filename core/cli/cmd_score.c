@@ -18,7 +18,6 @@
 #include "core/cli/score_report.h"
 #include "core/cli/running.h"
 #include "core/cli/signals.h"
-#include "core/model/config.h"
 
 #define WINDOW_AUTO 8192U
 #define TOKENIZER_BYTES (1 * MIB) /* its pattern and what regular expressions take */
@@ -115,20 +114,6 @@ static int run_engine(struct score_job *job, struct engine *e)
 }
 
 /* The text, and the windows it is read in. */
-/* By itself no more than the model has. */
-static uint64_t window_most(const struct score_cli *cli, const char *model)
-{
-    struct model_config config;
-    if (cli->engine.context != OPTION_AUTO) {
-        return cli->engine.context;
-    }
-    if (config_load(model, &config) < 0) {
-        err_clear(); /* whoever opens the model says so */
-        return WINDOW_AUTO;
-    }
-    return min_u64(WINDOW_AUTO, config.context_max);
-}
-
 static int prepare(struct score_job *job, const char *model, const char *file)
 {
     const struct score_cli *cli = job->cli;
@@ -147,7 +132,7 @@ static int prepare(struct score_job *job, const char *model, const char *file)
         return err_set(ERR_USAGE, "score: the text is a single token, and the first one is judged "
                        "by none; give more");
     }
-    uint64_t most = window_most(cli, model);
+    uint64_t most = engine_cli_context(&cli->engine, model, WINDOW_AUTO);
     r->window = (uint32_t)min_u64(most, r->id_count - 1);
     r->stride = r->window;
     if (cli->stride != OPTION_AUTO) {

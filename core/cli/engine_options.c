@@ -4,6 +4,7 @@
 #include "cache/policy.h"
 #include "core/base/err.h"
 #include "core/cli/text.h"
+#include "core/model/config.h"
 
 #define BYTES_PER_ID 12U /* prompt and made ids, and the history that drafts look into */
 
@@ -12,6 +13,19 @@ void engine_cli_note(const char *line)
     fputs("k3ring: ", stderr);
     text_put(stderr, line, NULL, 0, false); /* it may name files */
     fputc('\n', stderr);
+}
+
+uint64_t engine_cli_context(const struct engine_cli *cli, const char *dir, uint64_t most)
+{
+    struct model_config config;
+    if (cli->context != OPTION_AUTO) {
+        return cli->context;
+    }
+    if (config_load(dir, &config) < 0) {
+        err_clear(); /* whoever opens the model says so */
+        return most;
+    }
+    return min_u64(most, config.context_max);
 }
 
 int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,

@@ -103,6 +103,9 @@ struct engine_cli {
 #define ENGINE_IO_DEPTH 8U
 #define ENGINE_IO_SIZE (4 * MIB)
 
+/* Positions of context: as --context says, else `most` and no more than the model in dir has. */
+uint64_t engine_cli_context(const struct engine_cli *cli, const char *dir, uint64_t most);
+
 /* Fills options for a prompt of prompt_tokens that will reach `positions` positions. */
 int engine_cli_options(const struct engine_cli *cli, uint32_t prompt_tokens, uint64_t positions,
                        struct engine_options *options);

@@ -218,7 +218,6 @@ static int unknown_word(const struct option_row *row, const char *text)
                    near != NULL ? "?)" : "");
 }
 
-/* Words beside numbers, then the number itself. */
 /* Standard output by another name: opened anew it would be cut to nothing where it is a file. */
 static const char *plain_name(const struct option_row *row, const char *text)
 {
@@ -231,6 +230,7 @@ static const char *plain_name(const struct option_row *row, const char *text)
     return text;
 }
 
+/* Words beside numbers, then the number itself. */
 static int store(const struct option_row *row, const char *text, void *field)
 {
     uint64_t index;
